@@ -1,0 +1,47 @@
+"""Solvers for discrete diffusion models: the best samples for the fewest network evaluations."""
+
+from . import exact, grids
+from .models import from_network, load, oracles
+from .processes import Masked, RateMatrix, Uniform
+from .sampling import Moment, Samples, sample
+from .schedules import Constant, Cosine, Geometric, LogLinear
+from .solvers import (
+    RK2,
+    Euler,
+    FirstHitting,
+    ParallelDecoding,
+    SemiAutoregressive,
+    TauLeaping,
+    Trapezoidal,
+    Tweedie,
+    Uniformization,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "RK2",
+    "Constant",
+    "Cosine",
+    "Euler",
+    "FirstHitting",
+    "Geometric",
+    "LogLinear",
+    "Masked",
+    "Moment",
+    "ParallelDecoding",
+    "RateMatrix",
+    "Samples",
+    "SemiAutoregressive",
+    "TauLeaping",
+    "Trapezoidal",
+    "Tweedie",
+    "Uniform",
+    "Uniformization",
+    "exact",
+    "from_network",
+    "grids",
+    "load",
+    "oracles",
+    "sample",
+]

@@ -1,0 +1,100 @@
+"""Reverse intensities: known by a bound everywhere, and by rows where a site may jump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from .processes import Process
+
+if TYPE_CHECKING:
+    from .reverse import Look
+
+Align = Literal["destination", "displacement", "cyclic"]
+ALIGN = ("destination", "displacement", "cyclic")
+
+
+class Intensity(Protocol):
+    """Intensities of all jumps from a batch of states."""
+
+    @property
+    def tight(self) -> bool:
+        """Whether `bound` is the total itself."""
+        ...
+
+    def bound(self) -> Float64[Tensor, "b d"]:
+        """At least the total intensity of each site; costs no conditionals."""
+        ...
+
+    def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        """Intensity of the jump to each value at `sites`; 0 for the present value; maybe negative elsewhere."""
+        ...
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The reverse intensity at one state and time, ``mu(v | x, t)``."""
+
+    process: Process
+    seen: Look
+
+    @property
+    def x(self) -> Tensor:
+        return self.seen.x
+
+    @property
+    def tight(self) -> bool:
+        return self.process.known_totals
+
+    def bound(self) -> Float64[Tensor, "b d"]:
+        return self.process.intensity_bound(self.x, self.seen.t)
+
+    def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        t = self.seen.t
+        time = t if t.ndim == 0 else t[sites // self.x.shape[1]].unsqueeze(1)
+        return self.process.intensity(self.seen.probabilities(sites), self.x.flatten()[sites], time)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """``weight * later + (1 - weight) * earlier``, for jumps from state `x`. Negative entries are the user's to clip.
+
+    Two intensities of different states are added by the value the jump goes to (`destination`), or by how far it
+    goes (`displacement`, on ordered values; `cyclic`, on a circle).
+    """
+
+    x: Int64[Tensor, "b d"]
+    earlier: Frozen
+    later: Frozen
+    weight: float
+    align: Align = "destination"
+    where_earlier: bool = False
+    """Only jumps with a positive earlier intensity."""
+    tight = False
+
+    def bound(self) -> Float64[Tensor, "b d"]:
+        bound = max(0.0, self.weight) * self.later.bound()
+        return bound + (1 - self.weight) * self.earlier.bound() if self.weight < 1 else bound
+
+    def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        earlier, later = self._aligned(self.earlier, sites), self._aligned(self.later, sites)
+        rows = self.weight * later + (1 - self.weight) * earlier
+        if self.where_earlier:
+            rows = rows * (earlier > 0)
+        present, states = self.x.flatten()[sites].unsqueeze(1), rows.shape[1]
+        # a masked site holds a value outside the row, and cannot jump to it
+        return rows.masked_fill(torch.arange(states, device=rows.device) == present, 0.0)
+
+    def _aligned(self, part: Frozen, sites: Tensor) -> Float64[Tensor, "n S"]:
+        rows = part.rows(sites)
+        if self.align == "destination":
+            return rows
+        states = rows.shape[1]
+        shift = part.x.flatten()[sites] - self.x.flatten()[sites]
+        source = torch.arange(states, device=rows.device) + shift.unsqueeze(1)
+        aligned = rows.gather(1, source % states)
+        return aligned if self.align == "cyclic" else aligned * ((source >= 0) & (source < states))
