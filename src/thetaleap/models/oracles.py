@@ -296,17 +296,20 @@ class Mixture:
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         time = t if t.ndim == 0 else t.repeat_interleave(self.length).unsqueeze(1)
         likelihood = self.process.likelihood(x.flatten(), time).view(*x.shape, -1)
-        # fit[b, k, l] = P(x_l | k); a masked site says nothing
+        # fit[b, k, l] = log P(x_l | k); what is impossible is counted apart, so that one site can be left out again
         fit = torch.einsum("bds,kds->bkd", likelihood, self.sites).log()
-        log_k = self.weights.log().unsqueeze(1)
-        return _OnDemand(lambda sites: self._rows(fit, log_k, sites))
+        ruled_out = fit == -math.inf
+        fit = fit.masked_fill(ruled_out, 0.0)
+        total = fit.sum(2) + self.weights.log()
+        return _OnDemand(lambda sites: self._rows(fit, total, ruled_out, ruled_out.sum(2), sites))
 
-    def _rows(self, fit: Tensor, log_k: Tensor, sites: Tensor) -> Float64[Tensor, "n S"]:
+    def _rows(self, fit: Tensor, total: Tensor, ruled_out: Tensor, times: Tensor, sites: Tensor) -> Tensor:
+        """Each component's site law, weighed by its posterior given all other sites."""
         row, site = sites // self.length, sites % self.length
-        others = fit[row]  # (n, K, d)
-        others = others.scatter(2, site.view(-1, 1, 1).expand(-1, len(log_k), 1), 0.0)
-        posterior = torch.softmax(others.sum(2) + log_k.T, 1)
-        return torch.einsum("nk,kns->ns", posterior.nan_to_num(), self.sites[:, site])
+        others = total[row] - fit[row, :, site]
+        possible = times[row] == ruled_out[row, :, site].long()
+        posterior = torch.softmax(others.masked_fill(~possible, -math.inf), 1).nan_to_num()
+        return torch.einsum("nk,kns->ns", posterior, self.sites[:, site])
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
         x = _tokens(x, self.length, self.process.states)
