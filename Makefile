@@ -17,7 +17,7 @@ demo: $(READY)
 	$(BIN)/thetaleap demo
 
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

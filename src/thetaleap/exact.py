@@ -44,6 +44,8 @@ def law(model: Denoiser, solver: Solver, grid: Tensor) -> Float64[Tensor, ...]:
     weight, memory = torch.ones(1, dtype=torch.float64), {}
     with torch.no_grad():
         for _, stage in stages(model, solver, times):
+            if not len(x):
+                break
             x, memory, weight = _every_outcome(model, stage, x, memory, weight)
             rows = unfinished(model.process, x)
             if rows is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .checks import require, require_count, require_number
 
-Times = Float64[Tensor, " steps+1"]
+Times = Float64[Tensor, " times"]
 Grid = Callable[[float, float, int], Tensor]
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from .denoiser import Look
 from .processes import Process
-
-if TYPE_CHECKING:
-    from .reverse import Look
 
 Align = Literal["destination", "displacement", "cyclic"]
 ALIGN = ("destination", "displacement", "cyclic")
 
 
+@runtime_checkable
 class Intensity(Protocol):
     """Intensities of all jumps from a batch of states."""
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from .denoiser import Look
 from .intensity import Intensity
 from .noise import Noise
 from .processes import Process
-
-if TYPE_CHECKING:
-    from .reverse import Look
 
 Rule = Literal["exact", "reject", "euler"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, Self
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,14 +26,15 @@ CPU = torch.device("cpu")
 WORD = 2**64
 
 
+@runtime_checkable
 class Noise(Protocol):
     """Answers random questions for a batch of samples. One label is good for one question of each kind."""
 
-    def __call__(self, label: str) -> Self:
+    def __call__(self, label: str) -> Noise:
         """An independent source, named within its parent."""
         ...
 
-    def __getitem__(self, rows: Tensor) -> Self:
+    def __getitem__(self, rows: Tensor) -> Noise:
         """The same source for the samples at `rows` of this batch."""
         ...
 

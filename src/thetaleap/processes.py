@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -29,6 +29,7 @@ Tokens = Int64[Tensor, " n"]
 Sequences = Int64[Tensor, "b d"]
 
 
+@runtime_checkable
 class Process(Protocol):
     """A factorised forward process on tokens 0 .. states-1, and the reverse of it."""
 
@@ -311,8 +312,17 @@ class RateMatrix:
     def _noised(self, c: Rows, t: Tensor) -> Rows:
         if t.ndim == 0:
             return c @ self.transition(self._total(t))
-        times, which = torch.unique(t.flatten(), return_inverse=True)
-        return torch.einsum("ns,nsv->nv", c, self.transition(self._total(times))[which])
+        return self._series(c, self._total(t), torch.eye(self.states, dtype=torch.float64) + self.rates / self._speed)
+
+    def _series(self, rows: Rows, total: Float64[Tensor, "n 1"], stay_or_go: Tensor) -> Rows:
+        """``rows @ exp(total * rates)`` with a time for each row, summed over the jumps of the uniformised chain."""
+        mean = self._speed * total
+        most = float(mean.max()) if len(mean) else 0.0
+        result = torch.zeros_like(rows)
+        for k in range(self.states + 24 + math.ceil(most + 10 * math.sqrt(most))):
+            result += rows * torch.exp(k * torch.log(mean) - mean - math.lgamma(k + 1))
+            rows = rows @ stay_or_go
+        return result
 
     def prior(self, batch: int, length: int, noise: Noise) -> Sequences:
         sites = torch.arange(batch * length)
@@ -325,8 +335,8 @@ class RateMatrix:
     def likelihood(self, present: Tokens, t: Tensor) -> Rows:
         if t.ndim == 0:
             return self.transition(self._total(t)).T[present]
-        times, which = torch.unique(t.flatten(), return_inverse=True)
-        return self.transition(self._total(times))[which, :, present]
+        eye = torch.eye(self.states, dtype=torch.float64)
+        return self._series(eye[present], self._total(t), (eye + self.rates / self._speed).T)
 
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         p = self._noised(c, t)

@@ -171,7 +171,7 @@ def plan(
     steps: int | None = None,
     grid: Tensor | grids.Grid | None = None,
     delta: float | None = None,
-) -> Float64[Tensor, " steps+1"]:
+) -> Float64[Tensor, " times"]:
     """The times that `sample` walks for these arguments."""
     process, horizon = model.process, model.horizon
     solver.check(process)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from .checks import as_time, finite, require, require_number
 
 
+@runtime_checkable
 class Schedule(Protocol):
     """What a process needs to know about time."""
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64, Int64
@@ -21,6 +21,7 @@ from ..processes import Masked, Process
 MOST_ENTRIES = 2**24
 
 
+@runtime_checkable
 class Oracle(Denoiser, Protocol):
     """A denoiser that knows the truth about itself."""
 

@@ -41,7 +41,7 @@ class Solver(ABC):
         by one exact one-site kernel."""
         return process.mask is None
 
-    def begin(self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " steps+1"]) -> Memory:
+    def begin(self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " times"]) -> Memory:
         """Memory for the first step, from fresh noise `x` and the whole grid."""
         return {}
 
