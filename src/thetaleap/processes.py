@@ -225,7 +225,7 @@ class RateMatrix:
     there is one stationary law, the prior.
     """
 
-    rates: Float64[Tensor, "S S"]
+    rates: Tensor
     schedule: Schedule = field(default_factory=Constant)
     mask = None
     known_totals = False

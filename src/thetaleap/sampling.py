@@ -231,6 +231,6 @@ def _bar(progress: bool | None, total: int) -> Iterator[Callable[[], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("sampling", total=total)
         yield lambda: bar.advance(task)

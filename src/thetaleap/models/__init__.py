@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -59,8 +60,8 @@ BUILT_IN: dict[str, BuiltIn] = {
 }
 
 
-def load(name: str) -> Denoiser:
-    """A built-in model by name; ``thetaleap models`` lists them."""
+def load(name: str) -> Any:
+    """A built-in model by name, a `Denoiser`; ``thetaleap models`` lists them."""
     require_choice("model", name, BUILT_IN)
     return BUILT_IN[name].make()
 

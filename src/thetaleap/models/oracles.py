@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..checks import probability_table, require, require_count
 from ..denoiser import Conditionals, Denoiser
-from ..noise import CPU, Stream, inverse_cdf, philox
+from ..noise import CPU, Stream, philox
 from ..processes import Masked, Process
 
 MOST_ENTRIES = 2**24
@@ -127,8 +127,10 @@ class Joint:
 
     def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
         require_count("num", num)
-        u = torch.from_numpy(philox(seed, (0, 0, 0, 1), num))
-        flat = inverse_cdf(self.p0.view(1, -1), u.view(1, -1), stay=False).view(-1)
+        cdf = self.p0.flatten().cumsum(0)
+        u = torch.from_numpy(philox(seed, (0, 0, 0, 1), num)) * cdf[-1]
+        last = int(torch.nonzero(self.p0.flatten())[-1])
+        flat = torch.searchsorted(cdf, u, right=True).clamp_max(last)  # u may round up to the total
         return torch.stack(torch.unravel_index(flat, self.p0.shape), 1)
 
 
@@ -204,8 +206,11 @@ class MarkovChain:
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         seen = x != self.process.mask
         place = torch.arange(self.length)
-        left = torch.where(seen, place, -1).cummax(1).values.flatten()
-        right = torch.where(seen, place, self.length).flip(1).cummin(1).values.flip(1).flatten()
+        left = torch.where(seen, place, -1).cummax(1).values
+        right = torch.where(seen, place, self.length).flip(1).cummin(1).values.flip(1)
+        pad = torch.nn.functional.pad  # a site does not see itself
+        left = pad(left, (1, 0), value=-1)[:, :-1].flatten()
+        right = pad(right, (0, 1), value=self.length)[:, 1:].flatten()
         return _OnDemand(lambda sites: self._between(x, sites, left[sites], right[sites]))
 
     def _between(self, x: Tensor, sites: Tensor, left: Tensor, right: Tensor) -> Float64[Tensor, "n S"]:
