@@ -12,6 +12,14 @@ from torch import Tensor
 from .processes import Process
 
 
+@dataclass(frozen=True)
+class Alike:
+    """Samples of one kind are the same sequence, and the model says the same about them."""
+
+    kind: Int64[Tensor, " b"]
+    kinds: int
+
+
 @runtime_checkable
 class Conditionals(Protocol):
     """What a model says about a batch of sequences."""
@@ -21,6 +29,10 @@ class Conditionals(Protocol):
 
         `sites` are flat indices, sample * length + site. Minus infinity forbids a value.
         """
+        ...
+
+    def alike(self) -> Alike | None:
+        """Which samples have the same rows, if that is known and there are few kinds: each kind is then done once."""
         ...
 
 
@@ -63,6 +75,9 @@ class Dense:
     def logits(self, sites: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
         return self.values.flatten(0, 1)[sites]
 
+    def alike(self) -> None:
+        return None
+
 
 @dataclass(frozen=True)
 class Look:
@@ -73,7 +88,8 @@ class Look:
     conditionals: Conditionals
     states: int
     where: str
-    samples: Int64[Tensor, " b"]
+    first: int = 0
+    rows: Int64[Tensor, " b"] | None = None
 
     def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         """Rows of the leave-one-out conditional at flat indices `sites`."""
@@ -89,6 +105,10 @@ class Look:
             self._complain(sites, logits, top)
         return torch.softmax(logits, 1)
 
+    def alike(self) -> Alike | None:
+        """Which samples have the same rows: known only where all are looked at at one time."""
+        return self.conditionals.alike() if self.t.ndim == 0 else None
+
     def _complain(self, sites: Tensor, logits: Tensor, top: Tensor) -> None:
         n = int(torch.nonzero(~torch.isfinite(top))[0])
         row, site = divmod(int(sites[n]), self.x.shape[1])
@@ -98,4 +118,5 @@ class Look:
             what, remedy = "+infinity", "give finite logits, or minus infinity to forbid a value"
         else:
             what, remedy = "minus infinity for every value", "leave at least one value possible"
-        raise ValueError(f"logits={what} in {self.where}, sample {int(self.samples[row])}, site {site}: {remedy}")
+        sample = self.first + (row if self.rows is None else int(self.rows[row]))
+        raise ValueError(f"logits={what} in {self.where}, sample {sample}, site {site}: {remedy}")

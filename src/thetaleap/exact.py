@@ -138,10 +138,16 @@ class Every:
         return torch.nonzero(answer.flatten()).flatten()
 
     def choose(
-        self, sites: Int64[Tensor, " n"], length: int, weights: Float64[Tensor, "n S"], stay: bool
+        self,
+        sites: Int64[Tensor, " n"],
+        length: int,
+        weights: Float64[Tensor, "k S"],
+        stay: bool,
+        which: Int64[Tensor, " n"] | None = None,
     ) -> Int64[Tensor, " n"]:
         answer = self._scripted()
         if answer is None:
+            weights = weights if which is None else weights[which]
             total = weights.sum(1, keepdim=True)
             # a shortfall below zero is the rounding of a full row
             weights = torch.cat([weights, (1 - total).clamp_min(0)], 1) if stay else weights / total

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .denoiser import Look
-from .processes import Process
+from .denoiser import Alike, Look
+from .processes import Bound, Process
 
 Align = Literal["destination", "displacement", "cyclic"]
 ALIGN = ("destination", "displacement", "cyclic")
@@ -25,12 +25,16 @@ class Intensity(Protocol):
         """Whether `bound` is the total itself."""
         ...
 
-    def bound(self) -> Float64[Tensor, "b d"]:
-        """At least the total intensity of each site; costs no conditionals."""
+    def bound(self) -> Bound:
+        """At least the total intensity of each site; costs no conditionals; (1, 1) if all alike."""
         ...
 
     def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         """Intensity of the jump to each value at `sites`; 0 for the present value; maybe negative elsewhere."""
+        ...
+
+    def alike(self) -> Alike | None:
+        """Which samples have the same rows, if that is known."""
         ...
 
 
@@ -49,13 +53,16 @@ class Frozen:
     def tight(self) -> bool:
         return self.process.known_totals
 
-    def bound(self) -> Float64[Tensor, "b d"]:
+    def bound(self) -> Bound:
         return self.process.intensity_bound(self.x, self.seen.t)
 
     def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         t = self.seen.t
         time = t if t.ndim == 0 else t[sites // self.x.shape[1]].unsqueeze(1)
         return self.process.intensity(self.seen.probabilities(sites), self.x.flatten()[sites], time)
+
+    def alike(self) -> Alike | None:
+        return self.seen.alike()
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Combined:
     """Only jumps with a positive earlier intensity."""
     tight = False
 
-    def bound(self) -> Float64[Tensor, "b d"]:
+    def bound(self) -> Bound:
         bound = max(0.0, self.weight) * self.later.bound()
         return bound + (1 - self.weight) * self.earlier.bound() if self.weight < 1 else bound
 
@@ -87,6 +94,12 @@ class Combined:
         present, states = self.x.flatten()[sites].unsqueeze(1), rows.shape[1]
         # a masked site holds a value outside the row, and cannot jump to it
         return rows.masked_fill(torch.arange(states, device=rows.device) == present, 0.0)
+
+    def alike(self) -> Alike | None:
+        first, second = self.earlier.alike(), self.later.alike()
+        if first is None or second is None:
+            return None
+        return Alike(first.kind * second.kinds + second.kind, first.kinds * second.kinds)
 
     def _aligned(self, part: Frozen, sites: Tensor) -> Float64[Tensor, "n S"]:
         rows = part.rows(sites)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .denoiser import Look
+from .denoiser import Alike, Look
 from .intensity import Intensity
 from .noise import Noise
 from .processes import Process
@@ -57,37 +57,70 @@ def leap(
     """
     bound = intensity.bound() * h
     # total e^-total is largest at 1
-    ceiling = jump_probability(bound.clamp(max=1) if rule == "reject" else bound, rule)
+    ceiling = jump_probability(bound.clamp(max=1) if rule == "reject" else bound, rule).expand_as(x)
     sites = noise.flip(ceiling)
-    rates = intensity.rows(sites) * h
-    positive = Share(int((rates > 0).sum()), int((rates != 0).sum()))
+    rows, which = distinct(sites, x.shape[1], intensity.alike())
+    rates = intensity.rows(rows) * h
+    positive = _share_positive(rates, which)
     rates = rates.clamp_min(0)
     total = rates.sum(1)
-    scale = jump_probability(total, rule) / (total * ceiling.flatten()[sites])
+    scale = jump_probability(total, rule) / (total * _at(ceiling, rows))
     weights = rates * torch.where(total > 0, scale, 0.0).unsqueeze(1)
-    return jump(x, sites, weights, noise, stay=not intensity.tight or rule == "reject"), positive
+    return jump(x, sites, weights, which, noise, stay=not intensity.tight or rule == "reject"), positive
+
+
+def _at(table: Float64[Tensor, "b d"], sites: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
+    """Entries at flat indices, without writing out an expanded table."""
+    return table[sites // table.shape[1], sites % table.shape[1]]
+
+
+def _share_positive(rates: Float64[Tensor, "k S"], which: Tensor | None) -> Share:
+    above, any_sign = (rates > 0).sum(1), (rates != 0).sum(1)
+    if which is not None:
+        times = torch.bincount(which, minlength=len(rates))
+        above, any_sign = above * times, any_sign * times
+    return Share(int(above.sum()), int(any_sign.sum()))
 
 
 def move(
     process: Process, x: Int64[Tensor, "b d"], seen: Look, alpha_t: Tensor, alpha_s: Tensor, noise: Noise
 ) -> Int64[Tensor, "b d"]:
     """Draw every site from its exact one-site kernel, from alpha_t back to alpha_s."""
-    bound = process.kernel_bound(x, alpha_t, alpha_s)
+    bound = process.kernel_bound(x, alpha_t, alpha_s).expand_as(x)
     sites = noise.flip(bound)
-    kernel = process.kernel(seen.probabilities(sites), x.flatten()[sites], alpha_t, alpha_s)
-    weights = kernel / bound.flatten()[sites].unsqueeze(1)
-    return jump(x, sites, weights, noise, stay=not process.known_totals)
+    rows, which = distinct(sites, x.shape[1], seen.alike())
+    kernel = process.kernel(seen.probabilities(rows), x.flatten()[rows], alpha_t, alpha_s)
+    weights = kernel / _at(bound, rows).unsqueeze(1)
+    return jump(x, sites, weights, which, noise, stay=not process.known_totals)
+
+
+def distinct(
+    sites: Int64[Tensor, " n"], length: int, alike: Alike | None
+) -> tuple[Int64[Tensor, " k"], Int64[Tensor, " n"] | None]:
+    """One of each kind of `sites`, and which kind each is; all of them, and None, where that saves nothing.
+
+    On small spaces, where a million samples are a few sequences over and over, this is most of the work.
+    """
+    if alike is None or 2 * length * alike.kinds > len(sites):
+        return sites, None
+    key = alike.kind[sites // length] * length + sites % length
+    first = torch.full((length * alike.kinds,), -1, device=sites.device).scatter_(0, key, sites)
+    used = torch.nonzero(first >= 0).flatten()
+    place = torch.empty_like(first).scatter_(0, used, torch.arange(len(used), device=sites.device))
+    return first[used], place[key]
 
 
 def jump(
     x: Int64[Tensor, "b d"],
     sites: Int64[Tensor, " n"],
-    weights: Float64[Tensor, "n S"],
+    weights: Float64[Tensor, "k S"],
+    which: Int64[Tensor, " n"] | None,
     noise: Noise,
     stay: bool,
 ) -> Int64[Tensor, "b d"]:
-    """Draw new values at `sites` by `weights`; with `stay`, what is missing of one leaves the site as it is."""
-    values = noise.choose(sites, x.shape[1], weights, stay)
+    """Draw new values at `sites`, by the rows `which` of `weights`; with `stay`, what is missing of one leaves the
+    site as it is."""
+    values = noise.choose(sites, x.shape[1], weights, stay, which)
     flat = x.flatten().clone()
     if stay:
         moved = values < weights.shape[1]

@@ -43,9 +43,14 @@ class Noise(Protocol):
         ...
 
     def choose(
-        self, sites: Int64[Tensor, " n"], length: int, weights: Float64[Tensor, "n S"], stay: bool
+        self,
+        sites: Int64[Tensor, " n"],
+        length: int,
+        weights: Float64[Tensor, "k S"],
+        stay: bool,
+        which: Int64[Tensor, " n"] | None = None,
     ) -> Int64[Tensor, " n"]:
-        """Draw a value at each of `sites`, with probability ``weights[:, v]``.
+        """Draw a value at each of `sites`, with probabilities ``weights[which]`` (by default a row for each site).
 
         With `stay` the weights may sum to less than one, and S is the answer for what is missing; without, they
         are divided by their sum.
@@ -126,10 +131,15 @@ class Stream:
         return torch.nonzero(heads.flatten()).flatten()
 
     def choose(
-        self, sites: Int64[Tensor, " n"], length: int, weights: Float64[Tensor, "n S"], stay: bool
+        self,
+        sites: Int64[Tensor, " n"],
+        length: int,
+        weights: Float64[Tensor, "k S"],
+        stay: bool,
+        which: Int64[Tensor, " n"] | None = None,
     ) -> Int64[Tensor, " n"]:
         u = self._uniforms("choose", length).flatten()[sites]
-        return inverse_cdf(weights, u, stay)
+        return inverse_cdf(weights, u, stay, which)
 
     def pick(self, log_weights: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
         u = self._uniforms("pick", log_weights.shape[1])
@@ -143,9 +153,16 @@ class Stream:
         return self._uniforms("uniform", 1).flatten()
 
 
-def inverse_cdf(weights: Float64[Tensor, "n S"], u: Float64[Tensor, " n"], stay: bool) -> Int64[Tensor, " n"]:
-    """The value whose stretch of the cumulated `weights` holds `u`; never one of weight zero."""
+def inverse_cdf(
+    weights: Float64[Tensor, "k S"],
+    u: Float64[Tensor, " n"],
+    stay: bool,
+    which: Int64[Tensor, " n"] | None = None,
+) -> Int64[Tensor, " n"]:
+    """The value whose stretch of the cumulated ``weights[which]`` holds `u`; never one of weight zero."""
     cdf = weights.cumsum(-1)
+    if which is not None:
+        cdf = cdf.index_select(0, which)
     if not stay:
         total = cdf[:, -1]
         # below the total even if the product rounds up to it, so that the last value of positive weight is the last

@@ -27,6 +27,7 @@ from .schedules import Constant, LogLinear, Schedule
 Rows = Float64[Tensor, "n S"]
 Tokens = Int64[Tensor, " n"]
 Sequences = Int64[Tensor, "b d"]
+Bound = Float64[Tensor, "#b #d"]
 
 
 @runtime_checkable
@@ -75,16 +76,16 @@ class Process(Protocol):
         """Reverse intensity of the jump to each value; 0 for the present one."""
         ...
 
-    def intensity_bound(self, x: Sequences, t: Tensor) -> Float64[Tensor, "b d"]:
-        """At least the total intensity of every site at one time, whatever the conditionals."""
+    def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
+        """At least the total intensity of every site at one time, whatever the conditionals; (1, 1) if all alike."""
         ...
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
         """Exact probability of being at each *other* value after going back from alpha_t to alpha_s; present: 0."""
         ...
 
-    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Float64[Tensor, "b d"]:
-        """At least the total of `kernel` at every site, whatever the conditionals."""
+    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Bound:
+        """At least the total of `kernel` at every site, whatever the conditionals; (1, 1) if all alike."""
         ...
 
     def ceiling(self, high: float, low: float) -> float:
@@ -141,7 +142,7 @@ class Masked:
     def intensity(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         return c * ((present == self.mask).unsqueeze(1) * (self.schedule.sigma(t) * self._odds(t)))
 
-    def intensity_bound(self, x: Sequences, t: Tensor) -> Float64[Tensor, "b d"]:
+    def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
         return (x == self.mask) * (self.schedule.sigma(t) * self._odds(t))
 
     def _unmasked(self, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
@@ -151,7 +152,7 @@ class Masked:
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
         return c * ((present == self.mask).unsqueeze(1) * self._unmasked(alpha_t, alpha_s))
 
-    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Float64[Tensor, "b d"]:
+    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Bound:
         return (x == self.mask) * self._unmasked(alpha_t, alpha_s)
 
     def ceiling(self, high: float, low: float) -> float:
@@ -196,10 +197,10 @@ class Uniform:
     def intensity(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         return _without(self.score(c, present, t) * (self.schedule.sigma(t) / self.states), present)
 
-    def intensity_bound(self, x: Sequences, t: Tensor) -> Float64[Tensor, "b d"]:
+    def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
         # p_t(present | others) is at least (1 - alpha)/S
         bound = self.schedule.sigma(t) * (1 / (1 - self.schedule.alpha(t)) - 1 / self.states)
-        return bound.expand(x.shape)
+        return bound.view(1, 1)
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
         back, here = self._noised(c, alpha_s), present.unsqueeze(1)
@@ -207,11 +208,11 @@ class Uniform:
         normaliser = a * back.gather(1, here) + (1 - a) / self.states
         return _without(back * ((1 - a) / self.states) / normaliser, present)
 
-    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Float64[Tensor, "b d"]:
+    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Bound:
         # staying is least likely where the clean token is surely another one
         a, least = alpha_t / alpha_s, (1 - alpha_s) / self.states
         stay = least * (a + (1 - a) / self.states) / (a * least + (1 - a) / self.states)
-        return (1 - stay).expand(x.shape)
+        return (1 - stay).view(1, 1)
 
     def ceiling(self, high: float, low: float) -> float:
         return -1 / math.expm1(-low) - 1 / self.states  # decreasing in -log alpha
@@ -356,7 +357,7 @@ class RateMatrix:
         p, off = self.transition(total), self.rates - torch.diag(self.rates.diagonal())
         return (p @ off) / p
 
-    def intensity_bound(self, x: Sequences, t: Tensor) -> Float64[Tensor, "b d"]:
+    def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
         # totals are ratios of averages over c, so the surest c is the worst
         return (self.schedule.sigma(t) * self._totals(self._total(t)).amax(0))[x]
 
@@ -365,7 +366,7 @@ class RateMatrix:
         joint = back * self.transition(torch.log(alpha_s / alpha_t)).T[present]
         return _without(joint / joint.sum(1, keepdim=True), present)
 
-    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Float64[Tensor, "b d"]:
+    def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Bound:
         early, late = self.transition(-torch.log(alpha_s)), self.transition(-torch.log(alpha_t))
         stay = early * self.transition(torch.log(alpha_s / alpha_t)).diagonal() / late
         return (1 - stay.amin(0)).clamp(0, 1)[x]  # rounding

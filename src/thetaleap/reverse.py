@@ -36,10 +36,12 @@ class Reverse:
 
     def look(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Look:
         """Evaluate the model on every row of `x`, at one time or at one time per row."""
-        rows = torch.arange(len(self.nfe), device=x.device) if self.rows is None else self.rows
-        self.nfe[rows] += 1
+        if self.rows is None:
+            self.nfe.add_(1)
+        else:
+            self.nfe[self.rows] += 1
         time = as_time(t)
-        return Look(x, time, self.model(x, time), self.process.states, self.where, rows + self.first)
+        return Look(x, time, self.model(x, time), self.process.states, self.where, self.first, self.rows)
 
     def intensity(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Frozen:
         """Evaluate the model, and give the reverse intensity at (x, t)."""

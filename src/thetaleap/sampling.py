@@ -22,7 +22,7 @@ from .reverse import Reverse
 from .solvers.base import Memory, Solver, Step
 
 DELTA = 1e-3
-BATCH_BYTES = 64 * 2**20
+BATCH_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def sample(
         delta: the time at which to stop. What noise is left then goes in one exact one-site draw, which costs one
             evaluation of the samples that need it. Default: 1e-3 for solvers that cannot step to time 0 (frozen
             intensities on masked processes, uniformization), otherwise 0.
-        batch_size: samples run together; by default as many as keep working memory near 64 MiB.
+        batch_size: samples run together; by default as many as keep working memory near 128 MiB.
         progress: show a progress bar; by default if standard error is a terminal.
         on_step: called with a `Moment` at the start, after every step, and at the end, for every batch.
     """
@@ -100,7 +100,8 @@ def sample(
                     info[name] = info.get(name, Share(0, 0)) + share
                 if on_step is not None:
                     on_step(moment)
-                x[batch], spent[batch] = moment.x, moment.nfe
+                if moment.step == len(times):
+                    x[batch], spent[batch] = moment.x, moment.nfe
                 advance()
     return Samples(x, spent, {name: float(share) for name, share in info.items()})
 
@@ -159,6 +160,8 @@ def is_clean(process: Process, t: float) -> bool:
 
 def unfinished(process: Process, x: Tensor) -> Tensor | None:
     """Rows of `x` with a site that can still jump; None if all have one."""
+    if process.mask is None:
+        return None
     alive = process.active(x).any(1)
     return None if bool(alive.all()) else torch.nonzero(alive).flatten()
 

@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ..checks import probability_table, require, require_count
-from ..denoiser import Conditionals, Denoiser
+from ..denoiser import Alike, Conditionals, Denoiser
 from ..noise import CPU, Stream, philox
 from ..processes import Masked, Process
 
@@ -43,6 +43,10 @@ class _OnDemand:
     """Conditionals computed by a function of the sites asked for."""
 
     rows: Callable[[Tensor], Tensor]
+    same: Alike | None = None
+
+    def alike(self) -> Alike | None:
+        return self.same
 
     def logits(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         return _log_or_flat(self.rows(sites))
@@ -96,12 +100,15 @@ class Joint:
         return self.process.mask is not None
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
-        states = self.process.states
+        states, length = self.process.states, self.length
+        base = states + (self.process.mask is not None)
+        code = (x * base ** torch.arange(length - 1, -1, -1)).sum(1)
+        same = Alike(code, base**length)
         if self.process.mask is not None:
-            return _OnDemand(lambda sites: _neighbours(self.table(0.0), x, sites, states, base=states + 1, apart=0))
+            return _OnDemand(lambda sites: _neighbours(self.table(0.0), code, x, sites, states, base, 0), same)
         if t.ndim == 0:
-            table = self.table(float(t))
-            return _OnDemand(lambda sites: _neighbours(table, x, sites, states, states, apart=states**self.length))
+            table, apart = self.table(float(t)), states**length
+            return _OnDemand(lambda sites: _neighbours(table, code, x, sites, states, base, apart), same)
         return _OnDemand(lambda sites: self._summed(x, t, sites))
 
     def _summed(self, x: Tensor, t: Tensor, sites: Tensor) -> Float64[Tensor, "n S"]:
@@ -174,16 +181,18 @@ def _leave_one_out(p0: Tensor, process: Process, t: float) -> Float64[Tensor, " 
     return torch.cat(tables)
 
 
-def _neighbours(table: Tensor, x: Tensor, sites: Tensor, states: int, base: int, apart: int) -> Float64[Tensor, "n S"]:
+def _neighbours(
+    table: Tensor, code: Tensor, x: Tensor, sites: Tensor, states: int, base: int, apart: int
+) -> Float64[Tensor, "n S"]:
     """Entries of `table` at the sequences that differ from x at `sites` only, for every clean value there.
 
-    The table is indexed by the digits of a sequence in `base`; each site has its own, `apart` from the last.
+    The table is indexed by the `code` of a sequence, its digits in `base`; each site has its own, `apart` entries on.
     """
     length = x.shape[1]
-    stride = base ** torch.arange(length - 1, -1, -1)
     row, site = sites // length, sites % length
-    start = (x * stride).sum(1)[row] + apart * site - x.flatten()[sites] * stride[site]
-    return table[start.unsqueeze(1) + torch.arange(states) * stride[site].unsqueeze(1)]
+    stride = (base ** torch.arange(length - 1, -1, -1))[site]
+    start = code[row] + apart * site - x.flatten()[sites] * stride
+    return table[start.unsqueeze(1) + torch.arange(states) * stride.unsqueeze(1)]
 
 
 # --- Markov chains

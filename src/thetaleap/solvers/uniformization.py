@@ -51,6 +51,8 @@ class Uniformization(Solver):
             # a site that cannot jump needs no evaluation
             able = process.active(x[rows, site].unsqueeze(1)).squeeze(1)
             here, site = rows[able], site[able]
+            if not len(here):
+                continue
             stretch = torch.searchsorted(spent, clock[here], right=True) - 1
             now = edges[stretch] - (clock[here] - spent[stretch]) / rates[stretch]
             time = process.schedule.alpha_inverse(torch.exp(-now))

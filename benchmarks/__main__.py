@@ -1,0 +1,5 @@
+"""Run every benchmark."""
+
+from . import toy_loop
+
+toy_loop.main()

@@ -1,0 +1,159 @@
+"""Samples as files: what is written, what is refused, and that nothing half-written is ever left."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from thetaleap import Samples, files
+
+CARD = {"model": "chain64", "solver": "Euler()", "seed": 3}
+
+
+def samples(num: int = 3, length: int = 4, largest: int = 50257) -> Samples:
+    x = torch.arange(num * length).view(num, length)
+    x[-1, -1] = largest
+    return Samples(x, torch.arange(num) + 10, {})
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path, given = tmp_path / "a.parquet", samples()
+    files.write(path, given, CARD)
+    table = pq.read_table(path)
+    assert table.schema.field("tokens").type == pa.list_(pa.int32(), 4)
+    assert table.schema.field("nfe").type == pa.int32()
+    assert table["tokens"].to_pylist() == given.x.tolist()
+    assert table["nfe"].to_pylist() == given.nfe.tolist()
+    assert json.loads(table.schema.metadata[b"thetaleap"]) == CARD
+
+
+def test_parquet_refuses_a_token_it_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="not in range"):
+        files.write(tmp_path / "a.parquet", samples(largest=2**31), CARD)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    path, given = tmp_path / "a.jsonl", samples()
+    files.write(path, given, CARD)
+    lines = path.read_text().splitlines()
+    assert lines[0] == '{"tokens": [0, 1, 2, 3], "nfe": 10}'
+    rows = [json.loads(line) for line in lines]
+    assert [row["tokens"] for row in rows] == given.x.tolist()
+    assert [row["nfe"] for row in rows] == given.nfe.tolist()
+
+
+def test_npy(tmp_path: Path) -> None:
+    path, given = tmp_path / "a.npy", samples()
+    files.write(path, given, CARD)
+    array = np.load(path)
+    assert array.dtype == np.int64
+    np.testing.assert_array_equal(array, given.x.numpy())
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.npy", "A.NPY", "two.dots.npy"])
+def test_only_the_file_is_left(tmp_path: Path, name: str) -> None:
+    files.check_target(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    files.write(tmp_path / name, samples(), CARD)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    files.write(tmp_path / "a.npy", samples(), CARD)
+    assert (tmp_path / "a.npy").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def nothing(path: Path) -> None:
+    pass
+
+
+def make_file_as_parent(path: Path) -> None:
+    path.parent.touch()
+
+
+@pytest.mark.parametrize(
+    ("name", "prepare", "message"),
+    [
+        (
+            "a.parqet",
+            nothing,
+            r"^ending of out='\.parqet': did you mean '\.parquet'\? choose one of \.parquet, \.jsonl",
+        ),
+        ("a.jsn", nothing, r"did you mean '\.jsonl'\?"),
+        ("a", nothing, r"^ending of out='': choose one of \.parquet, \.jsonl, \.npy$"),
+        ("b/a.npy", nothing, r"the folder '.*b' does not exist; make it first$"),
+        ("b/a.npy", make_file_as_parent, r"'.*b' is not a folder; write into one$"),
+        ("a.npy", make_folder, r"^out='.*a\.npy': is a folder; give the name of a file$"),
+        ("a.npy", Path.touch, r"^out='.*a\.npy': exists already; give another name, or --force to replace it$"),
+        ("x" * 300 + ".npy", nothing, r"cannot be written \(File name too long\); choose another place$"),
+    ],
+)
+def test_refused(tmp_path: Path, name: str, prepare: Callable[[Path], None], message: str) -> None:
+    prepare(tmp_path / name)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=message):
+        files.check_target(tmp_path / name)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the superuser may write anywhere, so the refusal is played
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(ValueError, match=r"cannot be written \(Permission denied\); choose another place$"):
+        files.check_target(tmp_path / "a.npy")
+
+
+def test_force_allows_a_file_but_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").touch()
+    files.check_target(tmp_path / "a.npy", force=True)
+    (tmp_path / "b.npy").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        files.check_target(tmp_path / "b.npy", force=True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], old: bytes | None
+) -> None:
+    """An interruption half-way leaves an older file as it was, and nothing else."""
+
+    def half(file: Any, samples: Samples, card: files.Card) -> None:
+        file.write(b"half")
+        raise error
+
+    path = tmp_path / "a.npy"
+    if old is not None:
+        path.write_bytes(old)
+    monkeypatch.setitem(files.WRITERS, ".npy", half)
+    with pytest.raises(error):
+        files.write(path, samples(), CARD)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == ({} if old is None else {"a.npy": old})
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "a.npy", tmp_path / "there" / "b.npy"
+    os.symlink(target, link)
+    files.check_target(link)
+    files.write(link, samples(), CARD)
+    assert link.is_symlink()
+    np.testing.assert_array_equal(np.load(target), samples().x.numpy())
