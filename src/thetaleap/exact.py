@@ -72,7 +72,7 @@ def reverse_law(model: Denoiser, grid: Tensor, steps: int = 400) -> Float64[Tens
         (_, begin), *_, (_, finish) = stages(model, Uniformization(), times)
         x, _, weight = _every_outcome(model, begin, everything[:1], {}, torch.ones(1, dtype=torch.float64))
         p = torch.zeros(len(everything), dtype=torch.float64)
-        p.index_add_(0, _index(x, everything), weight)
+        p.index_add_(0, _code(x, int(everything.max()) + 1), weight)
         h = (start - end) / steps
         for n in range(steps):
             p = _collocate(lambda u: _generator(model, everything, u), p, start - n * h, h)
@@ -233,7 +233,7 @@ def _every_outcome(
         parts.append(_unfold(model, stage, x[rows], part, weight[rows]))
         if len(parts) > 1 and sum(len(step.x) for step, _ in parts) > AT_ONCE:
             parts = [_merge(parts)]
-    step, weight = _merge(parts)
+    step, weight = parts[0] if len(parts) == 1 else _merge(parts)
     return step.x, step.memory, weight
 
 
@@ -254,9 +254,13 @@ def _merge(parts: list[tuple[Step, Tensor]]) -> tuple[Step, Tensor]:
     x = torch.cat([step.x for step, _ in parts])
     memory = {name: torch.cat([step.memory[name] for step, _ in parts]) for name in parts[0][0].memory}
     weight = torch.cat([w for _, w in parts])
-    columns = [x, *(value.flatten(1) for value in memory.values())]
-    key = torch.cat([c.contiguous().view(torch.int64) if c.is_floating_point() else c for c in columns], 1)
-    _, which = torch.unique(key, dim=0, return_inverse=True)
+    code = _code(x, int(x.max()) + 1)
+    if memory:
+        columns = [code.unsqueeze(1), *(value.flatten(1) for value in memory.values())]
+        bits = [c.contiguous().view(torch.int64) if c.is_floating_point() else c for c in columns]
+        _, which = torch.unique(torch.cat(bits, 1), dim=0, return_inverse=True)
+    else:
+        _, which = torch.unique(code, return_inverse=True)
     count = int(which.max()) + 1
     first = torch.full((count,), len(x)).scatter_reduce(0, which, torch.arange(len(x)), "amin")
     total = torch.zeros(count, dtype=torch.float64).index_add_(0, which, weight)
@@ -264,8 +268,8 @@ def _merge(parts: list[tuple[Step, Tensor]]) -> tuple[Step, Tensor]:
 
 
 def _empty(model: Denoiser) -> Tensor:
-    size = model.process.states**model.length
-    require(size <= MOST_STATES, "model", f"{size} sequences", f"exact laws are for at most {MOST_STATES}")
+    size = (model.process.states + (model.process.mask is not None)) ** model.length
+    require(size <= MOST_STATES, "model", f"{size:.3g} sequences, masks included", f"exact laws are for at most {MOST_STATES}")
     return torch.zeros((model.process.states,) * model.length, dtype=torch.float64)
 
 
@@ -278,8 +282,8 @@ def _all_states(process: Process, length: int) -> Int64[Tensor, "n d"]:
     return torch.cartesian_prod(*[values] * length).view(-1, length)
 
 
-def _index(x: Tensor, everything: Tensor) -> Tensor:
-    base = int(everything.max()) + 1
+def _code(x: Int64[Tensor, "n d"], base: int) -> Int64[Tensor, " n"]:
+    """A number for each sequence: its digits in `base`, and so its place in `_all_states`."""
     return (x * base ** torch.arange(x.shape[1] - 1, -1, -1)).sum(1)
 
 
@@ -291,12 +295,12 @@ def _generator(model: Denoiser, everything: Tensor, u: float) -> Float64[Tensor,
     n, d = everything.shape
     rates = reverse.intensity(everything, t).rows(torch.arange(n * d)) * (total / model.process.schedule.sigma(t))
     generator = torch.zeros((n, n), dtype=torch.float64)
-    rates = rates.view(n, d, -1)
+    rates, base = rates.view(n, d, -1), int(everything.max()) + 1
     for site in range(d):
         for value in range(model.process.states):
             target = everything.clone()
             target[:, site] = value
-            generator[torch.arange(n), _index(target, everything)] += rates[:, site, value]
+            generator[torch.arange(n), _code(target, base)] += rates[:, site, value]
     return generator - torch.diag(generator.sum(1))
 
 
