@@ -269,7 +269,12 @@ def _merge(parts: list[tuple[Step, Tensor]]) -> tuple[Step, Tensor]:
 
 def _empty(model: Denoiser) -> Tensor:
     size = (model.process.states + (model.process.mask is not None)) ** model.length
-    require(size <= MOST_STATES, "model", f"{size:.3g} sequences, masks included", f"exact laws are for at most {MOST_STATES}")
+    require(
+        size <= MOST_STATES,
+        "model",
+        f"{size:.3g} sequences, masks included",
+        f"exact laws are for at most {MOST_STATES}",
+    )
     return torch.zeros((model.process.states,) * model.length, dtype=torch.float64)
 
 

@@ -1,0 +1,52 @@
+"""What the documents say, run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.testing
+
+import thetaleap as tl
+from thetaleap.cli import SOLVERS, app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(code, id=f"{page.name}-{n}")
+    for page in PAGES
+    for n, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_examples_run_when_pasted(code: str) -> None:
+    exec(compile(code, "example", "exec"), {})
+
+
+def test_the_readme_names_every_solver() -> None:
+    text = (ROOT / "README.md").read_text()
+    for entry in SOLVERS.values():
+        assert f"`{entry.solver.__name__}(" in text
+
+
+def test_the_readme_s_sample_command_runs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"^thetaleap (sample .*)$", text, re.MULTILINE)
+    result = typer.testing.CliRunner().invoke(app, shlex.split(command))
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "samples.parquet").exists()
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_public_names_exist_and_are_sorted() -> None:
+    for name in tl.__all__:
+        assert getattr(tl, name).__doc__, f"{name} has no docstring"
