@@ -26,11 +26,11 @@ from ..solvers import (
     Tweedie,
 )
 
-NUM = 2000
-TOY_FOLD = 20
+NUM = 4000
+TOY_FOLD = 25
 """The toy is small and its noise floor high: it gets this many times the samples."""
 BUDGETS = (8, 32)
-CURVE_BUDGETS = (4, 8, 16, 32)
+CURVE_BUDGETS = (4, 8, 16, 32, 64)
 GRID = "quadratic"
 CURVED = {"cube3": "masked (cube3), equal steps", "cube3-uniform": "uniform (cube3-uniform), quadratic grid"}
 SOLVERS: dict[str, Solver] = {

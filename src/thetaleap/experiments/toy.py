@@ -43,7 +43,7 @@ from ._toy_words import NEGLIGIBLE, describe
 MODEL = "toy15"
 NUM = 10**6
 STEPS = (8, 16, 32, 64, 128, 256, 512)
-MOST_SAMPLED = 128
+MOST_SAMPLED = 256
 """Beyond this many steps there are exact errors only; samples there would take most of the run's time."""
 
 STYLE = {"reject": "--", "exact": "-", "euler": "-", "kernel": "-"}

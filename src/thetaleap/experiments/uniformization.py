@@ -31,7 +31,7 @@ from ._uniformization_figure import draw
 from ._words import number, page
 
 MODELS = ("toy15", "cube3-uniform")
-NUM = 300_000
+NUM = 500_000
 END = 1e-4
 INTERVALS = 96
 TOLERANCE = 1e-3
