@@ -98,9 +98,9 @@ def frozen(rates: np.ndarray, present: int, h: float, rule: str) -> Row:
     return row
 
 
-def kernel(truth: Truth, x: State, site: int, t: float, alpha_s: float) -> Row:
-    """The exact one-site kernel by Bayes' rule."""
-    alpha_t, present, c = truth.alpha(t), x[site], truth.c(x, site, t)
+def kernel(truth: Truth, x: State, site: int, t: float, alpha_s: float, c: np.ndarray | None = None) -> Row:
+    """The exact one-site kernel by Bayes' rule, for the site's own conditional or for another one."""
+    alpha_t, present, c = truth.alpha(t), x[site], truth.c(x, site, t) if c is None else c
     if truth.generator is None:
         if not truth.masked(x, site):
             return {present: 1.0}

@@ -300,7 +300,7 @@ def test_help_has_an_example(command: str) -> None:
 
 def test_help_says_whose_hyper_parameter_it_is() -> None:
     text = ran("sample", "--help")
-    assert "For rk2, trapezoidal. [default: 0.5]" in text
+    assert "For rk2, trapezoidal, exponential-trapezoidal. [default: 0.5]" in text
     assert "For tau-leaping, rk2, trapezoidal. [default: exact]" in text
     assert "For parallel-decoding. [default: 4.5]" in text
 

@@ -2,13 +2,17 @@
 
 from . import exact, grids
 from .models import from_network, load, oracles
+from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
 from .processes import Masked, RateMatrix, Uniform
 from .sampling import Moment, Samples, sample
 from .schedules import Constant, Cosine, Geometric, LogLinear
 from .solvers import (
     RK2,
+    AdamsBashforth,
     Euler,
+    ExponentialTrapezoidal,
     FirstHitting,
+    Multistep,
     ParallelDecoding,
     SemiAutoregressive,
     TauLeaping,
@@ -21,14 +25,22 @@ __version__ = "0.1.0"
 
 __all__ = [
     "RK2",
+    "AdamsBashforth",
+    "Bernoulli",
+    "Confidence",
     "Constant",
     "Cosine",
+    "EntropyBounded",
     "Euler",
+    "ExponentialTrapezoidal",
     "FirstHitting",
+    "FixedCount",
     "Geometric",
     "LogLinear",
+    "LowDiscrepancy",
     "Masked",
     "Moment",
+    "Multistep",
     "ParallelDecoding",
     "RateMatrix",
     "Samples",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -80,6 +80,35 @@ class Dense:
 
 
 @dataclass(frozen=True)
+class Selected:
+    """Conditionals of some of the samples."""
+
+    whole: Conditionals
+    rows: Int64[Tensor, " b"]
+    length: int
+
+    def logits(self, sites: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
+        return self.whole.logits(self.rows[sites // self.length] * self.length + sites % self.length)
+
+    def alike(self) -> Alike | None:
+        same = self.whole.alike()
+        return None if same is None else Alike(same.kind[self.rows], same.kinds)
+
+
+@runtime_checkable
+class Seen(Protocol):
+    """What a jump needs to know about the clean tokens."""
+
+    def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        """Rows of the leave-one-out conditional at flat indices `sites`."""
+        ...
+
+    def alike(self) -> Alike | None:
+        """Which samples have the same rows, if that is known."""
+        ...
+
+
+@dataclass(frozen=True)
 class Look:
     """One evaluation at (x, t): conditionals as float64 probabilities, checked as they are asked for."""
 
@@ -108,6 +137,13 @@ class Look:
     def alike(self) -> Alike | None:
         """Which samples have the same rows: known only where all are looked at at one time."""
         return self.conditionals.alike() if self.t.ndim == 0 else None
+
+    def __getitem__(self, rows: Int64[Tensor, " k"]) -> Look:
+        """The same for the samples at `rows`."""
+        samples = rows if self.rows is None else self.rows[rows]
+        part = Selected(self.conditionals, rows, self.x.shape[1])
+        time = self.t if self.t.ndim == 0 else self.t[rows]
+        return replace(self, x=self.x[rows], t=time, conditionals=part, rows=samples)
 
     def _complain(self, sites: Tensor, logits: Tensor, top: Tensor) -> None:
         n = int(torch.nonzero(~torch.isfinite(top))[0])

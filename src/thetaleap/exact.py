@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from . import grids
 from .checks import require
-from .denoiser import Denoiser
+from .denoiser import Denoiser, Look
 from .processes import Process
 from .reverse import Reverse
 from .sampling import Stage, stages, unfinished
@@ -35,7 +36,7 @@ def law(model: Denoiser, solver: Solver, grid: Tensor) -> Float64[Tensor, ...]:
     questions have finitely many answers; uniformization, which simulates the reverse process itself, gets that
     process's law from `reverse_law`.
     """
-    solver.check(model.process)
+    solver.check(model.process, model.length)
     times = grids.check(grid, model.horizon)
     if isinstance(solver, Uniformization):
         return reverse_law(model, times)
@@ -228,12 +229,12 @@ def _every_outcome(
     size = max(1, AT_ONCE // (model.process.states**model.length) ** 2)
     parts: list[tuple[Step, Tensor]] = []
     for first in range(0, len(x), size):
-        rows = slice(first, first + size)
+        rows = torch.arange(first, min(first + size, len(x)))
         part = {name: value[rows] for name, value in memory.items()}
         parts.append(_unfold(model, stage, x[rows], part, weight[rows]))
         if len(parts) > 1 and sum(len(step.x) for step, _ in parts) > AT_ONCE:
-            parts = [_merge(parts)]
-    step, weight = parts[0] if len(parts) == 1 else _merge(parts)
+            parts = [_merge(model, parts)]
+    step, weight = parts[0] if len(parts) == 1 else _merge(model, parts)
     return step.x, step.memory, weight
 
 
@@ -242,29 +243,39 @@ def _unfold(model: Denoiser, stage: Stage, x: Tensor, memory: Memory, weight: Te
     while True:
         reverse = Reverse(model, torch.zeros(len(x), dtype=torch.int64))
         try:
-            return _merge([(stage(reverse, Every(len(x), script, model.time_free), x, memory), weight)])
+            return _merge(model, [(stage(reverse, Every(len(x), script, model.time_free), x, memory), weight)])
         except _Fork as fork:
             x, weight = x[fork.parent], weight[fork.parent] * fork.probability
             memory = {name: value[fork.parent] for name, value in memory.items()}
             script = [*(answer[fork.parent] for answer in script), fork.answer]
 
 
-def _merge(parts: list[tuple[Step, Tensor]]) -> tuple[Step, Tensor]:
+def _merge(model: Denoiser, parts: list[tuple[Step, Tensor]]) -> tuple[Step, Tensor]:
     """One row for each different state and memory, with the sum of the weights."""
     x = torch.cat([step.x for step, _ in parts])
-    memory = {name: torch.cat([step.memory[name] for step, _ in parts]) for name in parts[0][0].memory}
     weight = torch.cat([w for _, w in parts])
-    code = _code(x, int(x.max()) + 1)
-    if memory:
-        columns = [code.unsqueeze(1), *(value.flatten(1) for value in memory.values())]
-        bits = [c.contiguous().view(torch.int64) if c.is_floating_point() else c for c in columns]
-        _, which = torch.unique(torch.cat(bits, 1), dim=0, return_inverse=True)
-    else:
-        _, which = torch.unique(code, return_inverse=True)
+    memory = {name: [step.memory[name] for step, _ in parts] for name in parts[0][0].memory}
+    key = torch.cat([_code(x, int(x.max()) + 1).unsqueeze(1), *map(_identity, memory.values())], 1)
+    _, which = torch.unique(key, dim=0, return_inverse=True) if memory else torch.unique(key[:, 0], return_inverse=True)
     count = int(which.max()) + 1
     first = torch.full((count,), len(x)).scatter_reduce(0, which, torch.arange(len(x)), "amin")
     total = torch.zeros(count, dtype=torch.float64).index_add_(0, which, weight)
-    return Step(x[first], {name: value[first] for name, value in memory.items()}), total
+    return Step(x[first], {name: _kept(model, values, first) for name, values in memory.items()}), total
+
+
+def _identity(values: Sequence[Tensor | Look]) -> Int64[Tensor, "n k"]:
+    """What tells memories apart. A look is a function of the sequences looked at."""
+    whole = torch.cat([value.x if isinstance(value, Look) else value for value in values]).flatten(1)
+    return whole.contiguous().view(torch.int64) if whole.is_floating_point() else whole.long()
+
+
+def _kept(model: Denoiser, values: Sequence[Tensor | Look], rows: Tensor) -> Tensor | Look:
+    """The memories at `rows` of all parts put together; nobody counts the evaluations of an exact law."""
+    if isinstance(values[0], Look):
+        looks = [value for value in values if isinstance(value, Look)]
+        x = torch.cat([look.x for look in looks])[rows]
+        return replace(looks[0], x=x, conditionals=model(x, looks[0].t), rows=None)
+    return torch.cat([value for value in values if isinstance(value, Tensor)])[rows]
 
 
 def _empty(model: Denoiser) -> Tensor:

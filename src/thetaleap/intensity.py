@@ -80,15 +80,18 @@ class Combined:
     align: Align = "destination"
     where_earlier: bool = False
     """Only jumps with a positive earlier intensity."""
+    scales: tuple[float, float] = (1.0, 1.0)
+    """Factors of the earlier and the later intensity, to bring both to one unit of time."""
     tight = False
 
     def bound(self) -> Bound:
-        bound = max(0.0, self.weight) * self.later.bound()
-        return bound + (1 - self.weight) * self.earlier.bound() if self.weight < 1 else bound
+        old, new = self.scales
+        bound = max(0.0, self.weight) * new * self.later.bound()
+        return bound + (1 - self.weight) * old * self.earlier.bound() if self.weight < 1 else bound
 
     def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         earlier, later = self._aligned(self.earlier, sites), self._aligned(self.later, sites)
-        rows = self.weight * later + (1 - self.weight) * earlier
+        rows = self.weight * self.scales[1] * later + (1 - self.weight) * self.scales[0] * earlier
         if self.where_earlier:
             rows = rows * (earlier > 0)
         present, states = self.x.flatten()[sites].unsqueeze(1), rows.shape[1]

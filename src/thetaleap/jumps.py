@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .denoiser import Alike, Look
+from .denoiser import Alike, Seen
 from .intensity import Intensity
 from .noise import Noise
 from .processes import Process
@@ -83,7 +83,7 @@ def _share_positive(rates: Float64[Tensor, "k S"], which: Tensor | None) -> Shar
 
 
 def move(
-    process: Process, x: Int64[Tensor, "b d"], seen: Look, alpha_t: Tensor, alpha_s: Tensor, noise: Noise
+    process: Process, x: Int64[Tensor, "b d"], seen: Seen, alpha_t: Tensor, alpha_s: Tensor, noise: Noise
 ) -> Int64[Tensor, "b d"]:
     """Draw every site from its exact one-site kernel, from alpha_t back to alpha_s."""
     bound = process.kernel_bound(x, alpha_t, alpha_s).expand_as(x)

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from .checks import as_time
-from .denoiser import Denoiser, Look
+from .denoiser import Denoiser, Look, Seen
 from .intensity import Frozen
 from .jumps import move
 from .noise import Noise
@@ -47,7 +47,7 @@ class Reverse:
         """Evaluate the model, and give the reverse intensity at (x, t)."""
         return Frozen(self.process, self.look(x, t))
 
-    def move(self, x: Int64[Tensor, "b d"], seen: Look, t: float, s: float | None, noise: Noise) -> Tensor:
+    def move(self, x: Int64[Tensor, "b d"], seen: Seen, t: float, s: float | None, noise: Noise) -> Tensor:
         """Move every site by its exact one-site kernel from t to s, or all the way to clean data (s = None)."""
         alpha = self.process.schedule.alpha
         clean = torch.ones((), dtype=torch.float64)

@@ -137,7 +137,7 @@ def stages(model: Denoiser, solver: Solver, times: Tensor) -> Iterator[tuple[flo
 
     def start(reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         x = process.prior(len(x), model.length, noise).to(model.device)
-        return Step(x, solver.begin(x, process, times))
+        return Step(x, solver.begin(x, process, times, noise))
 
     def step(t: float, s: float, reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         return solver.step(reverse, x, t, s, noise, memory) if len(x) else Step(x, memory)
@@ -177,7 +177,7 @@ def plan(
 ) -> Float64[Tensor, " times"]:
     """The times that `sample` walks for these arguments."""
     process, horizon = model.process, model.horizon
-    solver.check(process)
+    solver.check(process, model.length)
     if isinstance(grid, Tensor):
         given = {"nfe": nfe, "steps": steps, "delta": delta}
         for name, value in given.items():

@@ -41,10 +41,26 @@ def _cube3(masked: bool) -> Denoiser:
     return oracles.joint(p0, Masked(3) if masked else Uniform(3), None if masked else 6.0)
 
 
+def _sharp(seed: int, *shape: int) -> torch.Tensor:
+    """Rows with a weaker and a stronger pull to few successors, so that neighbours matter."""
+    cubed = _simplex(seed, *shape) ** 3
+    return cubed / cubed.sum(-1, keepdim=True)
+
+
 def _chain64() -> Denoiser:
-    # a weaker and a stronger pull to few successors, so that neighbours matter
-    sharp = _simplex(2, 16, 16) ** 3
-    return oracles.markov_chain(sharp / sharp.sum(-1, keepdim=True), length=64)
+    return oracles.markov_chain(_sharp(2, 16, 16), length=64)
+
+
+def _chain2_64() -> Denoiser:
+    return oracles.markov_chain(_sharp(5, 8, 8, 8), length=64)
+
+
+def _ising4x16() -> Denoiser:
+    return oracles.ising(4, 16, coupling=0.44)  # where the whole plane would be critical
+
+
+def _tree31() -> Denoiser:
+    return oracles.tree([(site - 1) // 2 for site in range(31)], _simplex(6, 6), _sharp(7, 31, 6, 6))
 
 
 def _mixture32() -> Denoiser:
@@ -56,6 +72,9 @@ BUILT_IN: dict[str, BuiltIn] = {
     "cube3": BuiltIn("3 sites of 3 values with a random joint law, masked", lambda: _cube3(True)),
     "cube3-uniform": BuiltIn("the same law under the uniform process", lambda: _cube3(False)),
     "chain64": BuiltIn("Markov chain, 64 sites of 16 values, masked: local dependence", _chain64),
+    "chain2-64": BuiltIn("Markov chain of order 2, 64 sites of 8 values, masked: pairs matter", _chain2_64),
+    "ising4x16": BuiltIn("Ising model on a 4 x 16 grid near criticality, masked: two dimensions", _ising4x16),
+    "tree31": BuiltIn("Markov tree, binary, 31 sites of 6 values, masked: dependence by descent", _tree31),
     "mixture32": BuiltIn("mixture of 4 products, 32 sites of 6 values, masked: global dependence", _mixture32),
 }
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from ..denoiser import Look
 from ..jumps import Share
 from ..noise import Noise
+from ..planners import Bernoulli, Plan, Planner
 from ..processes import Process
 from ..reverse import Reverse
 
-Memory = dict[str, Tensor]
-"""What the next step needs to know: tensors whose first dimension is the batch."""
+Memory = Mapping[str, Tensor | Look]
+"""What the next step needs to know, of every sample: tensors whose first dimension is the batch, and past looks."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +36,33 @@ class Solver(ABC):
     evaluations: ClassVar[int | None]
     """Network evaluations per step; None: as many as it takes."""
 
-    def check(self, process: Process) -> None:  # noqa: B027
-        """Raise ``ValueError`` if this solver makes no sense for `process`."""
+    def check(self, process: Process, length: int) -> None:  # noqa: B027
+        """Raise ``ValueError`` if this solver makes no sense for `process` and sequences of `length`."""
 
     def reaches_data(self, process: Process) -> bool:
         """Whether a step may end at t = 0. Otherwise sampling stops at a positive `delta` and is then finished
         by one exact one-site kernel."""
         return process.mask is None
 
-    def begin(self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " times"]) -> Memory:
+    def begin(
+        self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " times"], noise: Noise
+    ) -> Memory:
         """Memory for the first step, from fresh noise `x` and the whole grid."""
         return {}
 
     @abstractmethod
     def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
         """Go from time `t` to time `s`."""
+
+
+def check_planner(planner: Planner, process: Process, length: int) -> None:
+    """Raise ``ValueError`` if `planner` does not fit."""
+    if process.mask is None and not isinstance(planner, Bernoulli):
+        raise ValueError(
+            f"planner={planner!r} on process={type(process).__name__}: planners say which masks go, and here are none; "
+            "leave it out"
+        )
+    planner.check(length)
 
 
 def require_masked(solver: Solver, process: Process, instead: str) -> int:
@@ -59,3 +74,8 @@ def require_masked(solver: Solver, process: Process, instead: str) -> int:
             f"use {instead} here"
         )
     return process.mask
+
+
+def plan_of(memory: Memory) -> Plan:
+    """The planner's part of `memory`: all that is not a look."""
+    return {name: value for name, value in memory.items() if isinstance(value, Tensor)}

@@ -23,7 +23,7 @@ class FirstHitting(Solver):
 
     evaluations = None
 
-    def check(self, process: Process) -> None:
+    def check(self, process: Process, length: int) -> None:
         require_masked(self, process, "Uniformization() for exact samples or Tweedie() for fast ones")
 
     def reaches_data(self, process: Process) -> bool:

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from ..noise import Noise
+from ..planners import Bernoulli, Planner
 from ..processes import Process
 from ..reverse import Reverse
-from .base import Memory, Solver, Step
+from .base import Memory, Solver, Step, check_planner, plan_of
 
 
 @dataclass(frozen=True)
 class Tweedie(Solver):
-    """Draw each site from ``P(x_s = v | x_t)``, given what the others are now (Lou et al. 2024). Exact for one site."""
+    """Draw each site from ``P(x_s = v | x_t)``, given what the others are now (Lou et al. 2024). Exact for one site.
 
+    For masked processes `planner` says which sites go.
+    """
+
+    planner: Planner = field(default_factory=Bernoulli)
     evaluations = 1
+
+    def check(self, process: Process, length: int) -> None:
+        check_planner(self.planner, process, length)
 
     def reaches_data(self, process: Process) -> bool:
         return True
 
+    def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
+        return self.planner.begin(x, process, times, noise)
+
     def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        return Step(reverse.move(x, reverse.look(x, t), t, s, noise("move")))
+        return planned_step(self.planner, reverse, x, t, s, noise, memory)
+
+
+def planned_step(
+    planner: Planner, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory
+) -> Step:
+    """Look, and unmask what `planner` says; a sample of which nothing goes is not looked at."""
+    process, plan = reverse.process, plan_of(memory)
+    idle = planner.idle(plan)
+    if idle is None:
+        return Step(planner.move(process, x, reverse.look(x, t), t, s, noise("move"), plan), planner.rest(plan))
+    rows = torch.nonzero(~idle).flatten()
+    if len(rows):
+        part = {name: value[rows] for name, value in plan.items()}
+        seen = reverse[rows].look(x[rows], t)
+        x = x.index_copy(0, rows, planner.move(process, x[rows], seen, t, s, noise("move")[rows], part))
+    return Step(x, planner.rest(plan))

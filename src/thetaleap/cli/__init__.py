@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,44 +15,13 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from . import __version__, files, grids, sampling, solvers
-from .checks import require, require_choice
-from .models import BUILT_IN, load
-from .processes import Masked, RateMatrix, Uniform
-from .sampling import Samples
-from .solvers import Solver
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A solver that the command line knows by name."""
-
-    solver: type[Solver]
-    when: str
-    """When to use it."""
-
-
-SOLVERS: dict[str, Entry] = {
-    "euler": Entry(solvers.Euler, "baseline: the plainest first-order step"),
-    "tau-leaping": Entry(solvers.TauLeaping, "baseline: the first-order method that the paper improves on"),
-    "tweedie": Entry(solvers.Tweedie, "one evaluation per step: first order at its best, for very few evaluations"),
-    "rk2": Entry(solvers.RK2, "to compare with the paper, where trapezoidal beats it"),
-    "trapezoidal": Entry(solvers.Trapezoidal, "start here: the paper's high-order method"),
-    "uniformization": Entry(solvers.Uniformization, "exact on every process: reference samples, at a random cost"),
-    "first-hitting": Entry(solvers.FirstHitting, "exact, one evaluation per site: reference samples, short sequences"),
-    "parallel-decoding": Entry(solvers.ParallelDecoding, "image tokens in very few steps, the surest first (MaskGIT)"),
-    "semi-autoregressive": Entry(solvers.SemiAutoregressive, "text, block by block from left to right (LLaDA)"),
-}
-
-AS_NEEDED = [name for name, entry in SOLVERS.items() if entry.solver.evaluations is None]
-"""Those that take no budget of evaluations."""
-
-GRIDS: dict[str, grids.Grid] = {
-    "uniform": grids.uniform,
-    "power": grids.power,
-    "cosine": grids.cosine,
-    "logarithmic": grids.logarithmic,
-}
+from .. import __version__, files, sampling
+from ..checks import require, require_choice
+from ..models import BUILT_IN, load
+from ..processes import Masked, Process, RateMatrix, Uniform
+from ..sampling import Samples
+from ..solvers import Solver
+from .names import AS_NEEDED, GRIDS, HYPER, PLANNERS, SOLVERS, build, defaults
 
 PREVIEW = 8
 """Samples shown when there is no file to put them in."""
@@ -114,11 +82,6 @@ def main(
     """
 
 
-def defaults(solver: type[Solver]) -> dict[str, Any]:
-    """The hyper-parameters of a solver class, with their defaults."""
-    return {field.name: field.default for field in fields(solver)}  # pyright: ignore[reportArgumentType]
-
-
 def _budget(help: str, show_default: bool | str = True) -> Any:
     return typer.Option(help=help, show_default=show_default, rich_help_panel="How much, and when")
 
@@ -176,6 +139,13 @@ def sample(
         int | None, _hyper("block_length", "Sites per block, at least 1; one block if not given.")
     ] = None,
     randomness: Annotated[float | None, _hyper("randomness", "Noise on the confidence, at least 0.")] = None,
+    extrapolation: Annotated[str | None, _hyper("extrapolation", "Of conditionals: linear or logit.")] = None,
+    weight: Annotated[
+        float | None, _hyper("weight", "How far to extrapolate, at least 0; if not given, by rule.")
+    ] = None,
+    window: Annotated[int | None, _hyper("window", "Steps between the two looks, at least 1.")] = None,
+    floor: Annotated[float | None, _hyper("floor", "What share of a probability to keep at least, 0 to 1.")] = None,
+    planner: Annotated[str | None, _hyper("planner", f"Which masked sites go together: {', '.join(PLANNERS)}.")] = None,
     num: Annotated[int, _output("How many samples, at least 1.")] = 16,
     seed: Annotated[
         int, _output("From 0 to 2^64 - 1. Sample i depends on the seed and i alone, not on --num or --batch-size.")
@@ -190,8 +160,8 @@ def sample(
 
     Example: [cyan]thetaleap sample chain64 --solver trapezoidal --theta 0.5 --nfe 64 --num 1000 --out x.parquet[/]
     """
-    given = {"theta": theta, "rule": rule, "align": align, "order": order, "block_length": block_length}
-    method = build(solver, {**given, "randomness": randomness})
+    options = locals()
+    method = build(solver, {name: options[name] for name in HYPER})
     require_choice("grid", grid, GRIDS)
     require_budget(solver, nfe, steps)
     if out is not None:
@@ -219,26 +189,10 @@ def sample(
     _print_lines(summary(model, method, samples, seconds, out))
 
 
-def build(name: str, given: dict[str, Any]) -> Solver:
-    """The solver called `name`, with those of the hyper-parameters `given` that are not None."""
-    require_choice("solver", name, SOLVERS)
-    solver = SOLVERS[name].solver
-    known = defaults(solver)
-    chosen = {key: value for key, value in given.items() if value is not None}
-    for key, value in chosen.items():
-        has = f"it has {', '.join(map(_flag, known))}" if known else "it has none"
-        require(key in known, _flag(key), value, f"{name} has no such option; {has}")
-    return solver(**chosen)
-
-
 def require_budget(name: str, nfe: int | None, steps: int | None) -> None:
     """Ask for --nfe or --steps where a solver needs one."""
     if name not in AS_NEEDED and nfe is None and steps is None:
         raise ValueError(f"--nfe and --steps are missing: say how much {name} may spend, for example --nfe 64")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _table(*columns: str) -> Table:
@@ -310,13 +264,13 @@ def list_solvers() -> None:
 def works_for(solver: Solver) -> str:
     """The processes that `solver` accepts."""
     every = (Masked(2), Uniform(2), RateMatrix.ring(3))
-    accepted = [type(process).__name__ for process in every if _accepts(solver.check, process)]
+    accepted = [type(process).__name__ for process in every if _accepts(solver, process)]
     return "any" if len(accepted) == len(every) else ", ".join(accepted)
 
 
-def _accepts(check: Callable[[Any], None], process: Any) -> bool:
+def _accepts(solver: Solver, process: Process) -> bool:
     try:
-        check(process)
+        solver.check(process, length=2)
     except ValueError:
         return False
     return True
@@ -339,7 +293,7 @@ def reproduce(
 
     Example: [cyan]thetaleap reproduce uniformization --num 1000 --out runs/uniformization[/]
     """
-    from .experiments import EXPERIMENTS  # matplotlib is slow to import
+    from ..experiments import EXPERIMENTS  # matplotlib is slow to import
 
     if name is None:
         table = _table("experiment", "what it shows")
@@ -362,7 +316,7 @@ def demo(
 
     Example: [cyan]thetaleap demo[/]
     """
-    from .experiments import demo  # matplotlib is slow to import
+    from ..experiments import demo  # matplotlib is slow to import
 
     report = demo.run(require_folder(out), seed=seed, progress=None)
     _print_report(report.text, report.files)

@@ -1,0 +1,106 @@
+"""What the command line calls things: solvers, planners and grids by name, and how they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from .. import grids, planners, solvers
+from ..checks import require, require_choice
+from ..planners import Planner
+from ..solvers import Solver
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A solver that the command line knows by name."""
+
+    solver: type[Solver]
+    when: str
+    """When to use it."""
+
+
+SOLVERS: dict[str, Entry] = {
+    "euler": Entry(solvers.Euler, "baseline: the plainest first-order step"),
+    "tau-leaping": Entry(solvers.TauLeaping, "baseline: the first-order method that the paper improves on"),
+    "tweedie": Entry(solvers.Tweedie, "one evaluation per step: first order at its best, for very few evaluations"),
+    "rk2": Entry(solvers.RK2, "to compare with the paper, where trapezoidal beats it"),
+    "trapezoidal": Entry(solvers.Trapezoidal, "start here: the paper's high-order method"),
+    "exponential-trapezoidal": Entry(
+        solvers.ExponentialTrapezoidal, "two evaluations per step on exact kernels: smooth laws, many evaluations"
+    ),
+    "multistep": Entry(solvers.Multistep, "one evaluation per step and a memory: the best of few evaluations"),
+    "adams-bashforth": Entry(solvers.AdamsBashforth, "to compare with the published two-step scheme"),
+    "uniformization": Entry(solvers.Uniformization, "exact on every process: reference samples, at a random cost"),
+    "first-hitting": Entry(solvers.FirstHitting, "exact, one evaluation per site: reference samples, short sequences"),
+    "parallel-decoding": Entry(solvers.ParallelDecoding, "image tokens in very few steps, the surest first (MaskGIT)"),
+    "semi-autoregressive": Entry(solvers.SemiAutoregressive, "text, block by block from left to right (LLaDA)"),
+}
+
+AS_NEEDED = [name for name, entry in SOLVERS.items() if entry.solver.evaluations is None]
+"""Those that take no budget of evaluations."""
+
+GRIDS: dict[str, grids.Grid] = {
+    "uniform": grids.uniform,
+    "power": grids.power,
+    "cosine": grids.cosine,
+    "logarithmic": grids.logarithmic,
+}
+
+PLANNERS: dict[str, Callable[[], Planner]] = {
+    "bernoulli": planners.Bernoulli,
+    "fixed-count": planners.FixedCount,
+    "low-discrepancy": planners.LowDiscrepancy,
+    "confidence": planners.Confidence,
+    "entropy-bounded": planners.EntropyBounded,
+}
+"""``low-discrepancy:4x16`` and ``entropy-bounded:0.1`` say the shape and the bound."""
+
+
+def defaults(solver: type[Solver]) -> dict[str, Any]:
+    """The hyper-parameters of a solver class, with their defaults."""
+    return {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(solver)  # pyright: ignore[reportArgumentType]
+    }
+
+
+HYPER = list(dict.fromkeys(name for entry in SOLVERS.values() for name in defaults(entry.solver)))
+"""All hyper-parameters there are."""
+
+
+def build(name: str, given: dict[str, Any]) -> Solver:
+    """The solver called `name`, with those of the hyper-parameters `given` that are not None."""
+    require_choice("solver", name, SOLVERS)
+    solver = SOLVERS[name].solver
+    known = defaults(solver)
+    chosen = {key: value for key, value in given.items() if value is not None}
+    for key, value in chosen.items():
+        has = f"it has {', '.join(map(_flag, known))}" if known else "it has none"
+        require(key in known, _flag(key), value, f"{name} has no such option; {has}")
+    if "planner" in chosen:
+        chosen["planner"] = make_planner(chosen["planner"])
+    return solver(**chosen)
+
+
+def make_planner(text: str) -> Planner:
+    """The planner called `text`: a name, and behind a colon the shape or the bound where there is one."""
+    name, _, rest = text.partition(":")
+    require_choice("planner", name, PLANNERS)
+    if not rest:
+        return PLANNERS[name]()
+    if name == "low-discrepancy":
+        sides = rest.split("x")
+        require(len(sides) == 2 and all(side.isdigit() for side in sides), "planner", text, "give HEIGHTxWIDTH")
+        return planners.LowDiscrepancy((int(sides[0]), int(sides[1])))
+    require(name == "entropy-bounded", "planner", text, f"{name} takes nothing behind a colon")
+    try:
+        gamma = float(rest)
+    except ValueError:
+        raise ValueError(f"planner={text!r}: give a number of nats, as in entropy-bounded:0.1") from None
+    return planners.EntropyBounded(gamma)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,48 @@
+"""Two looks made into one: conditionals extrapolated along the way back, always proper distributions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from .denoiser import Alike, Look
+
+Form = Literal["linear", "logit"]
+FORMS = ("linear", "logit")
+STEEPEST = 20.0
+"""A probability may have grown or shrunk by this factor between two looks; beyond, the logit form takes it as that."""
+
+
+@dataclass(frozen=True)
+class Extrapolated:
+    """``c~`` beyond `later`, away from `earlier`, by a `weight` w for each sample.
+
+    linear: ``c~ ∝ max((1 + w) later - w earlier, floor * later)``; logit: ``c~ ∝ later * clip(later/earlier)^w``.
+    """
+
+    later: Look
+    earlier: Look
+    weight: Float64[Tensor, " b"]
+    form: Form
+    floor: float = 0.0
+
+    def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        new, old = self.later.probabilities(sites), self.earlier.probabilities(sites)
+        w = self.weight[sites // self.later.x.shape[1]].unsqueeze(1)
+        if self.form == "linear":
+            rows = torch.maximum(new + w * (new - old), self.floor * new)
+        else:
+            # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
+            ratio = (new / old).nan_to_num(nan=1.0).clamp(1 / STEEPEST, STEEPEST)
+            rows = new * ratio**w
+        return rows / rows.sum(1, keepdim=True)
+
+    def alike(self) -> Alike | None:
+        first, second = self.earlier.alike(), self.later.alike()
+        if first is None or second is None or not bool((self.weight == self.weight[:1]).all()):
+            return None
+        return Alike(first.kind * second.kinds + second.kind, first.kinds * second.kinds)

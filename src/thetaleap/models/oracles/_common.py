@@ -1,0 +1,126 @@
+"""What the oracles share: the contract, rows on demand, messages that do not underflow, and checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from ...checks import require
+from ...denoiser import Alike, Denoiser
+from ...processes import Masked, Process
+
+MOST_ENTRIES = 2**24
+"""Numbers in the largest table an oracle is made of."""
+AT_ONCE = 2**24
+"""Numbers in the messages that are held at the same time, as far as whole samples allow."""
+
+
+@runtime_checkable
+class Oracle(Denoiser, Protocol):
+    """A denoiser that knows the truth about itself."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """How the sites lie: (length,) on a line, (height, width) row by row in the plane, None where neither."""
+        ...
+
+    def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
+        """Exact log-likelihood of clean sequences."""
+        ...
+
+    def entropy(self) -> float:
+        """Exact entropy of the data law, in nats."""
+        ...
+
+    def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
+        """True samples, drawn without any diffusion."""
+        ...
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """Conditionals computed by a function of the sites asked for."""
+
+    rows: Callable[[Tensor], Tensor]
+    same: Alike | None = None
+
+    def alike(self) -> Alike | None:
+        return self.same
+
+    def logits(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        return _log_or_flat(self.rows(sites))
+
+
+def _log_or_flat(weights: Float64[Tensor, "n S"]) -> Float64[Tensor, "n S"]:
+    """Logarithms; a row of zeros, a site whose surroundings the law cannot produce, becomes uniform."""
+    impossible = (weights.amax(1, keepdim=True) == 0).expand_as(weights)
+    return torch.where(impossible, 0.0, weights.log())
+
+
+def on_demand(solve: Callable[[Tensor], Tensor], x: Int64[Tensor, "b d"], states: int, entries: int) -> OnDemand:
+    """Conditionals from ``solve(x) -> weights (b, d, S)``, run once on each sample that is asked about.
+
+    A sample's messages hold `entries` numbers; as many samples go together as fit into `AT_ONCE`.
+    """
+    length, together = x.shape[1], max(1, AT_ONCE // entries)
+    solved = torch.empty((*x.shape, states), dtype=torch.float64)
+    known = torch.zeros(len(x), dtype=torch.bool)
+
+    def rows(sites: Tensor) -> Tensor:
+        row = sites // length
+        for part in torch.unique(row[~known[row]]).split(together):
+            if len(part):
+                solved[part], known[part] = solve(x[part]), True
+        return solved[row, sites % length]
+
+    return OnDemand(rows)
+
+
+def evidence(x: Int64[Tensor, "b d"], states: int) -> Float64[Tensor, "d b S"]:
+    """Which clean values agree with what is seen at each site: one, or all of them at a masked site."""
+    table = torch.cat([torch.eye(states, dtype=torch.float64), torch.ones((1, states), dtype=torch.float64)])
+    return table[x.T]
+
+
+def scaled(message: Tensor, *dims: int) -> Tensor:
+    """`message` divided by its largest entry over `dims`, so that products of many never underflow; zeros stay."""
+    top = message.amax(dims, keepdim=True)
+    return message / torch.where(top > 0, top, 1.0)
+
+
+def tokens(x: Tensor, length: int, states: int) -> Tensor:
+    """`x` checked to be clean sequences."""
+    if x.ndim != 2 or x.shape[1] != length or x.dtype != torch.int64:
+        raise ValueError(f"x={tuple(x.shape)} of {x.dtype}: give int64 sequences of shape (batch, {length})")
+    if len(x) and (int(x.min()) < 0 or int(x.max()) >= states):
+        worst = int(x.max()) if int(x.max()) >= states else int(x.min())
+        raise ValueError(f"x holds the token {worst}: clean tokens are 0 to {states - 1}")
+    return x
+
+
+def checked_horizon(process: Process, horizon: float | None) -> float:
+    """`horizon`, or by default the schedule's."""
+    value = process.schedule.horizon if horizon is None else float(horizon)
+    require(0 < value < math.inf, "horizon", value, "give a positive time")
+    return value
+
+
+def masked(process: Process | None, states: int, what: str) -> Masked:
+    """`process`, or by default a masked one, checked to be masked and to have as many `states` as `what`."""
+    process = Masked(states) if process is None else process
+    if not isinstance(process, Masked):
+        name = type(process).__name__
+        raise ValueError(f"process={name}: a {what} is exact under Masked only; use joint for short sequences")
+    require(process.states == states, "process.states", process.states, f"the {what} has {states}")
+    return process
+
+
+def entropy_of(p: Tensor) -> Tensor:
+    """``-sum p log p`` over the last dimension."""
+    return -torch.xlogy(p, p).sum(-1)

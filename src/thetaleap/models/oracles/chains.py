@@ -1,0 +1,158 @@
+"""Markov chains of any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from ...checks import probability_table, require, require_count
+from ...denoiser import Conditionals
+from ...noise import CPU, Stream
+from ...processes import Masked, Process
+from ._common import checked_horizon, entropy_of, masked, tokens
+from .gaps import gaps
+from .kgrams import Step, as_step, kgrams
+
+MOST_ROUNDS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovChain:
+    """``P(x) = initial[x_1, ..., x_k] prod_l transition[x_{l-k}, ..., x_l]`` under a masked process.
+
+    An evaluation costs O(length), with powers of the matrix for k = 1; for larger k it passes messages over k-grams,
+    O(length S^(k+1)) for each sample asked about.
+    """
+
+    initial: Float64[Tensor, ...]
+    transition: Float64[Tensor, ...]
+    length: int
+    process: Masked
+    horizon: float
+    look: Callable[[Tensor], Conditionals] = field(repr=False)
+    time_free = True
+    device = CPU
+
+    @property
+    def order(self) -> int:
+        return self.initial.ndim
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.length,)
+
+    @property
+    def starts(self) -> Float64[Tensor, "length S"]:
+        """The law of each site."""
+        return _site_laws(self.initial, self.transition, self.length)
+
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
+        return self.look(x)
+
+    def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
+        x, k = tokens(x, self.length, self.process.states), self.order
+        grams = tuple(x[:, n : self.length - k + n] for n in range(k + 1))
+        return self.initial[tuple(x[:, :k].T)].log() + self.transition[grams].log().sum(1)
+
+    def entropy(self) -> float:
+        """``H(x_1, ..., x_k) + sum_l H(x_l | x_{l-k}, ..., x_{l-1})``."""
+        rate = entropy_of(self.transition)
+        laws = islice(_laws(self.initial, self.transition), self.length - self.order)
+        return float(entropy_of(self.initial.flatten())) + sum(float((law * rate).sum()) for law in laws)
+
+    def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
+        require_count("num", num)
+        noise, each, states = Stream(seed, 0, num), torch.arange(num), self.process.states
+        columns: list[Tensor] = []
+        for site in range(self.length):
+            short = site < self.order  # one of the first, drawn from what `initial` says about a shorter start
+            table = self.initial.reshape(*[states] * (site + 1), -1).sum(-1) if short else self.transition
+            weights = table[tuple(columns[-self.order :])]
+            columns.append(noise.at(site)("draw").choose(each, 1, weights.expand(num, -1), stay=False))
+        return torch.stack(columns, 1)
+
+
+def markov_chain(
+    transition: Tensor,
+    length: int,
+    initial: Tensor | None = None,
+    process: Process | None = None,
+    horizon: float | None = None,
+) -> MarkovChain:
+    """A masked model of a Markov chain of order k: ``transition[i, ..., j]`` is the probability of j after i, ....
+
+    Args:
+        transition: (S,)*(k+1), k >= 1; rows over the last dimension sum to one.
+        length: number of sites, at least k.
+        initial: (S,)*k, the law of the first k sites; by default the stationary law of the chain of k-grams.
+        process: a `Masked` process with S states; by default ``Masked(S)``.
+        horizon: the time of pure noise; by default the schedule's.
+    """
+    p = probability_table("transition", transition, dim=-1)
+    square = p.ndim >= 2 and set(p.shape) == {len(p)}
+    require(square, "transition shape", tuple(p.shape), "give (S, S), or (S,)*(k+1) for order k")
+    states, order = len(p), p.ndim - 1
+    require_count("length", length, least=order)
+    process = masked(process, states, "Markov chain")
+    first = _stationary(p) if initial is None else probability_table("initial", initial)
+    require(first.shape == p.shape[1:], "initial shape", tuple(first.shape), f"give {tuple(p.shape[1:])}")
+    look = gaps(p, _site_laws(first, p, length)) if order == 1 else kgrams(first, p, length)
+    return MarkovChain(first, p, length, process, checked_horizon(process, horizon), look)
+
+
+def _moved(law: Tensor, step: Step) -> Tensor:
+    """The law of the next k-gram: ``p'[i_2, ..., j] = sum_i p[i, ...] T[i, ..., j]``."""
+    return torch.bmm(law.reshape(len(law), -1).T.unsqueeze(1), step).view_as(law)
+
+
+def _laws(initial: Tensor, transition: Tensor) -> Iterator[Tensor]:
+    """The laws of the k-grams that end at site k, k + 1, ..., without end."""
+    step, law = as_step(transition), initial
+    while True:
+        yield law
+        law = _moved(law, step)
+
+
+def _site_laws(initial: Tensor, transition: Tensor, length: int) -> Float64[Tensor, "length S"]:
+    states, order = len(initial), initial.ndim
+    first = [initial.movedim(site, 0).reshape(states, -1).sum(1) for site in range(order - 1)]
+    later = islice(_laws(initial, transition), length - order + 1)
+    return torch.stack(first + [law.reshape(-1, states).sum(0) for law in later])
+
+
+def _stationary(transition: Tensor) -> Tensor:
+    """A law of k-grams that a step of the chain does not change."""
+    return _by_equations(transition) if transition.ndim == 2 else _by_rounds(transition)
+
+
+def _by_equations(transition: Float64[Tensor, "S S"]) -> Float64[Tensor, " S"]:
+    states = len(transition)
+    system = torch.cat([transition.T - torch.eye(states, dtype=torch.float64), torch.ones(1, states)])
+    target = torch.zeros(states + 1, 1, dtype=torch.float64)
+    target[-1] = 1
+    p = torch.linalg.lstsq(system, target).solution.flatten().clamp_min(0)
+    return p / p.sum()
+
+
+def _by_rounds(transition: Tensor) -> Tensor:
+    """From the uniform law by rounds of ``p <- (p + pT)/2``: there may be too many k-grams to solve for.
+
+    Staying half of the time leaves the law the same, and lets periodic chains converge as well.
+    """
+    law = torch.full(transition.shape[1:], 1 / transition[0].numel(), dtype=torch.float64)
+    step, off = as_step(transition), 1.0
+    for _ in range(MOST_ROUNDS):
+        moved = _moved(law, step)
+        off = float((moved - law).abs().sum())
+        law = (law + moved) / 2
+        if off < 1e-13:
+            return law / law.sum()
+    raise ValueError(
+        f"initial=None: the chain has not come to rest after {MOST_ROUNDS} steps (it still moves by {off:.1e}), so "
+        "its stationary law is not known; give initial, the law of the first sites"
+    )

@@ -1,0 +1,135 @@
+"""Any small joint law, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from ...checks import probability_table, require, require_count
+from ...denoiser import Alike, Conditionals
+from ...noise import CPU, philox
+from ...processes import Process
+from ._common import MOST_ENTRIES, OnDemand, checked_horizon, entropy_of, tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A table of probabilities of all sequences, under any process."""
+
+    p0: Float64[Tensor, ...]
+    process: Process
+    horizon: float
+    table: Callable[[float], Tensor] = field(repr=False)
+    device = CPU
+
+    @property
+    def length(self) -> int:
+        return self.p0.ndim
+
+    @property
+    def shape(self) -> None:
+        return None
+
+    @property
+    def time_free(self) -> bool:
+        return self.process.mask is not None
+
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
+        states, length = self.process.states, self.length
+        base = states + (self.process.mask is not None)
+        code = (x * base ** torch.arange(length - 1, -1, -1)).sum(1)
+        same = Alike(code, base**length)
+        if self.process.mask is not None:
+            return OnDemand(lambda sites: _neighbours(self.table(0.0), code, x, sites, states, base, 0), same)
+        if t.ndim == 0:
+            table, apart = self.table(float(t)), states**length
+            return OnDemand(lambda sites: _neighbours(table, code, x, sites, states, base, apart), same)
+        return OnDemand(lambda sites: self._summed(x, t, sites))
+
+    def _summed(self, x: Tensor, t: Tensor, sites: Tensor) -> Float64[Tensor, "n S"]:
+        """Sum the table against the likelihoods of all other sites, for rows with times of their own."""
+        row, length, states = sites // self.length, self.length, self.process.states
+        each = t.repeat_interleave(length).unsqueeze(1)
+        likelihood = self.process.likelihood(x.flatten(), each).view(len(x), length, states)
+        result = torch.empty((len(sites), states), dtype=torch.float64)
+        for site in range(length):
+            here = torch.nonzero(sites % length == site).flatten()
+            weights = self.p0.movedim(site, 0).reshape(1, states, *[states] * (length - 1))
+            for other in reversed([m for m in range(length) if m != site]):
+                factor = likelihood[row[here], other]
+                weights = (weights * factor.view(len(here), *[1] * (weights.ndim - 2), states)).sum(-1)
+            result[here] = weights.expand(len(here), states)
+        return result
+
+    def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
+        return self.p0[tuple(tokens(x, self.length, self.process.states).T)].log()
+
+    def entropy(self) -> float:
+        return float(entropy_of(self.p0.flatten()))
+
+    def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
+        require_count("num", num)
+        cdf = self.p0.flatten().cumsum(0)
+        u = torch.from_numpy(philox(seed, (0, 0, 0, 1), num)) * cdf[-1]
+        last = int(torch.nonzero(self.p0.flatten())[-1])
+        flat = torch.searchsorted(cdf, u, right=True).clamp_max(last)  # u may round up to the total
+        return torch.stack(torch.unravel_index(flat, self.p0.shape), 1)
+
+
+def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
+    """The model of a small joint law: ``p0[x_1, ..., x_d]`` is the probability of the sequence x."""
+    p = probability_table("p0", p0)
+    states = process.states
+    require(p.ndim > 0 and set(p.shape) == {states}, "p0 shape", tuple(p.shape), f"give (S,)*d with S = {states}")
+    size = (states + (process.mask is not None)) ** p.ndim
+    require(
+        size <= MOST_ENTRIES,
+        "p0 entries",
+        size,
+        f"tables of at most {MOST_ENTRIES} entries; use markov_chain",
+    )
+    if process.mask is None:
+        table = lru_cache(maxsize=16)(lambda t: _leave_one_out(p, process, t))
+    else:
+        marginals = p
+        for axis in range(p.ndim):  # the value S stands for a site summed out
+            marginals = torch.cat([marginals, marginals.sum(axis, keepdim=True)], axis)
+        marginals = marginals.flatten()
+
+        def table(t: float) -> Tensor:
+            return marginals
+
+    return Joint(p, process, checked_horizon(process, horizon), table)
+
+
+def _leave_one_out(p0: Tensor, process: Process, t: float) -> Float64[Tensor, " size"]:
+    """For each site, ``P(clean value there, noised values elsewhere)``; the tables of all sites end to end."""
+    states = process.states
+    forward = process.likelihood(torch.arange(states), torch.tensor(t, dtype=torch.float64)).T.contiguous()
+    tables = []
+    for site in range(p0.ndim):
+        noised = p0
+        for axis in range(p0.ndim):
+            if axis != site:
+                noised = (noised.movedim(axis, -1) @ forward.T).movedim(-1, axis)
+        tables.append(noised.flatten())
+    return torch.cat(tables)
+
+
+def _neighbours(
+    table: Tensor, code: Tensor, x: Tensor, sites: Tensor, states: int, base: int, apart: int
+) -> Float64[Tensor, "n S"]:
+    """Entries of `table` at the sequences that differ from x at `sites` only, for every clean value there.
+
+    The table is indexed by the `code` of a sequence, its digits in `base`; each site has its own, `apart` entries on.
+    """
+    length = x.shape[1]
+    row, site = sites // length, sites % length
+    stride = (base ** torch.arange(length - 1, -1, -1))[site]
+    start = code[row] + apart * site - x.flatten()[sites] * stride
+    return table[start.unsqueeze(1) + torch.arange(states) * stride.unsqueeze(1)]

@@ -1,0 +1,325 @@
+"""Planners, for masked processes: which sites go in a step, and how many.
+
+For a masked model with exact conditionals the only error of a step is that sites unmasked together are drawn
+independently of each other. So it matters which go together.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from .checks import require, require_choice, require_number
+from .denoiser import Look, Seen
+from .jumps import jump, move
+from .noise import Noise, largest
+from .processes import Process
+
+Plan = Mapping[str, Tensor]
+"""What a planner remembers, of every sample; the first dimension is the batch."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many sites go `now`, and went `before`, in one unit; of k that go together each has ``k - alone`` others:
+    1 where k is a number of sites, 0 where it is the probability with which each goes on its own."""
+
+    now: Float64[Tensor, " b"]
+    before: Float64[Tensor, " b"]
+    alone: float
+
+
+class Planner(ABC):
+    """Decides who goes. `stops` are the times between which sites move: the grid's, and those of inner stages."""
+
+    def check(self, length: int) -> None:  # noqa: B027
+        """Raise ``ValueError`` if this planner does not fit sequences of `length`."""
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        """The plan for fresh noise `x`."""
+        return {}
+
+    def idle(self, plan: Plan) -> Bool[Tensor, " b"] | None:
+        """Samples of which no site goes next; None if there are none such."""
+        return None
+
+    @abstractmethod
+    def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> Pace | None:
+        """How many sites go now and went since `earlier`; None if only the conditionals tell."""
+
+    @abstractmethod
+    def move(
+        self, process: Process, x: Tensor, seen: Seen, t: float, s: float, noise: Noise, plan: Plan
+    ) -> Int64[Tensor, "b d"]:
+        """Unmask the sites that go between t and s."""
+
+    def rest(self, plan: Plan) -> Plan:
+        """The plan after a move."""
+        return plan
+
+
+@dataclass(frozen=True)
+class Bernoulli(Planner):
+    """The law of the process itself: each site goes with probability ``(alpha_s - alpha_t)/(1 - alpha_t)``."""
+
+    def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> Pace:
+        alpha = process.schedule.alpha
+        ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        return Pace(ones * (alpha(s) - alpha(t)), ones * (alpha(t) - alpha(earlier.t)), alone=0.0)
+
+    def move(
+        self, process: Process, x: Tensor, seen: Seen, t: float, s: float, noise: Noise, plan: Plan
+    ) -> Int64[Tensor, "b d"]:
+        alpha = process.schedule.alpha
+        return move(process, x, seen, alpha(t), alpha(s), noise)
+
+
+class Counting(Planner):
+    """A planner that fixes beforehand how many sites go in each move: column n of ``plan["counts"]``."""
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        return {"counts": self.counts(process.active(x), process, stops)}
+
+    def counts(self, active: Bool[Tensor, "b d"], process: Process, stops: Tensor) -> Int64[Tensor, "b moves"]:
+        """As many as the process would unmask on average, rounded: left at time s are ``n (1-alpha_s)/(1-alpha_T)``."""
+        noised = 1 - process.schedule.alpha(stops)
+        left = torch.round(active.sum(1, keepdim=True) * (noised / noised[0]).to(active.device)).long()
+        return left[:, :-1] - left[:, 1:]
+
+    def allowed(self, process: Process, x: Tensor, plan: Plan) -> Bool[Tensor, "b d"]:
+        """Sites that may go next."""
+        return process.active(x)
+
+    def idle(self, plan: Plan) -> Bool[Tensor, " b"] | None:
+        none = plan["counts"][:, 0] == 0
+        return none if bool(none.any()) else None
+
+    def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> Pace:
+        gone = process.active(earlier.x).sum(1) - process.active(x).sum(1)
+        return Pace(plan["counts"][:, 0].double(), gone.double(), alone=1.0)
+
+    def move(
+        self, process: Process, x: Tensor, seen: Seen, t: float, s: float, noise: Noise, plan: Plan
+    ) -> Int64[Tensor, "b d"]:
+        return self.go(x, seen, self.allowed(process, x, plan), plan["counts"][:, 0], noise, plan)
+
+    def rest(self, plan: Plan) -> Plan:
+        return {**plan, "counts": plan["counts"][:, 1:]}
+
+    @abstractmethod
+    def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
+        """Unmask `count` of the `allowed` sites of each sample."""
+
+
+@dataclass(frozen=True)
+class FixedCount(Counting):
+    """As many sites as the process unmasks on average, chosen uniformly."""
+
+    def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
+        none = torch.full(x.shape, -math.inf, dtype=torch.float64, device=x.device)
+        return _reveal(x, seen, noise("which").pick(none.masked_fill(allowed, 0.0), count), noise)
+
+
+@dataclass(frozen=True)
+class LowDiscrepancy(Counting):
+    """As many, in an order that keeps sites drawn together far apart: van der Corput's along a line, Halton's on a
+    grid of `shape` (height, width) in row-major order; shifted at random, around the ends, for each sample."""
+
+    shape: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            good = len(self.shape) == 2 and all(isinstance(n, int) and n > 0 for n in self.shape)
+            require(good, "shape", self.shape, "give (height, width), both at least 1")
+
+    def check(self, length: int) -> None:
+        if self.shape is not None:
+            size = self.shape[0] * self.shape[1]
+            require(size == length, "shape", self.shape, f"has {size} sites, but the model has {length}")
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        batch, (height, width) = len(x), self.shape or (1, x.shape[1])
+        rank = _visits(height, width).to(x.device)
+        each = torch.arange(batch, device=x.device)
+        shift = [_any_of(noise(f"shift {n}"), each, size) for n, size in enumerate((height, width))]
+        row = (torch.arange(height, device=x.device) - shift[0].unsqueeze(1)) % height
+        column = (torch.arange(width, device=x.device) - shift[1].unsqueeze(1)) % width
+        shifted = rank[row.unsqueeze(2), column.unsqueeze(1)].flatten(1)
+        return {**super().begin(x, process, stops, noise), "rank": shifted}
+
+    def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
+        early = (-plan["rank"].to(torch.float64)).masked_fill(~allowed, -math.inf)
+        return _reveal(x, seen, largest(early, count), noise)
+
+
+def _any_of(noise: Noise, each: Tensor, size: int) -> Int64[Tensor, " b"]:
+    """A number below `size` for each sample."""
+    flat = torch.full((1, size), 1 / size, dtype=torch.float64, device=each.device)
+    return noise.choose(each, 1, flat, stay=False, which=torch.zeros_like(each))
+
+
+def _visits(height: int, width: int) -> Int64[Tensor, "height width"]:
+    """When each cell is first visited by the van der Corput (height 1) or Halton sequence."""
+    along, down = (2, 3) if height > 1 else (2, 1)
+    rank: dict[tuple[int, int], int] = {}
+    for n in range(16 * height * width):
+        cell = int(_mirrored(n, down) * height), int(_mirrored(n, along) * width)
+        rank.setdefault(cell, len(rank))
+    for row in range(height):  # cells that the sequence has not come to
+        for column in range(width):
+            rank.setdefault((row, column), len(rank))
+    table = torch.empty((height, width), dtype=torch.int64)
+    for (row, column), n in rank.items():
+        table[row, column] = n
+    return table
+
+
+def _mirrored(n: int, base: int) -> float:
+    """The digits of n in `base`, mirrored at the point (van der Corput's radical inverse)."""
+    value, scale = 0.0, 1.0
+    while n and base > 1:
+        n, digit = divmod(n, base)
+        scale /= base
+        value += digit * scale
+    return value
+
+
+@dataclass(frozen=True)
+class Confidence(Counting):
+    """Draw all masked sites, and keep the surest: by ``log p + randomness * gumbel * (1 - progress)``.
+
+    `schedule` "process" unmasks as many as the process on average, "arccos" is MaskGIT's.
+    """
+
+    randomness: float = 0.0
+    schedule: Literal["process", "arccos"] = "process"
+
+    def __post_init__(self) -> None:
+        require_number("randomness", self.randomness, 0, math.inf, closed="low")
+        require_choice("schedule", self.schedule, ("process", "arccos"))
+
+    def counts(self, active: Bool[Tensor, "b d"], process: Process, stops: Tensor) -> Int64[Tensor, "b moves"]:
+        if self.schedule == "process":
+            return super().counts(active, process, stops)
+        return _arccos_counts(active.sum(1), len(stops) - 1)
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        moves = len(stops) - 1
+        progress = torch.arange(1, moves + 1, dtype=torch.float64, device=x.device) / moves
+        heat = (self.randomness * (1 - progress)).expand(len(x), -1)
+        return {**super().begin(x, process, stops, noise), "heat": heat}
+
+    def rest(self, plan: Plan) -> Plan:
+        return {**super().rest(plan), "heat": plan["heat"][:, 1:]}
+
+    def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
+        sites = torch.nonzero(allowed.flatten()).flatten()
+        c = seen.probabilities(sites)
+        values = noise("value").choose(sites, x.shape[1], c, stay=False)
+        drawn, log_p = x.flatten().clone(), torch.full(x.shape, -math.inf, dtype=torch.float64, device=x.device)
+        drawn[sites] = values
+        log_p.view(-1)[sites] = c.gather(1, values.unsqueeze(1)).squeeze(1).log()
+        heat = float(plan["heat"][0, 0])
+        keep = noise("keep").pick(log_p / heat, count) if heat else largest(log_p, count)
+        return torch.where(keep, drawn.view_as(x), x)
+
+
+@dataclass(frozen=True)
+class EntropyBounded(Planner):
+    """The surest sites, as many as stay within a bound on what they may know of each other: in order of entropy, as
+    long as the entropies of all but the last sum to at most `gamma` nats; at least one (Ben-Hamu et al. 2025).
+
+    What is left at the end of the grid goes in the finish.
+    """
+
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_number("gamma", self.gamma, 0, math.inf, closed="low")
+
+    def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> None:
+        return None
+
+    def move(
+        self, process: Process, x: Tensor, seen: Seen, t: float, s: float, noise: Noise, plan: Plan
+    ) -> Int64[Tensor, "b d"]:
+        active = process.active(x)
+        sites = torch.nonzero(active.flatten()).flatten()
+        c = seen.probabilities(sites)
+        entropy = torch.full(x.shape, math.inf, dtype=torch.float64, device=x.device)
+        entropy.view(-1)[sites] = -torch.xlogy(c, c).sum(1)
+        order = entropy.sort(1).values
+        before = order.nan_to_num(posinf=0.0).cumsum(1) - order  # of all surer sites; minus infinity past the last
+        count = ((before <= self.gamma) & torch.isfinite(order)).sum(1)
+        keep = largest(-entropy, torch.maximum(count, active.any(1).long()))
+        return _reveal(x, seen, keep & active, noise)
+
+
+@dataclass(frozen=True)
+class InBlocks(Counting):
+    """Another planner's choice, within blocks of `length` sites from left to right; None is one block.
+
+    The moves are shared out evenly over the blocks, and the sites of a block over its moves, the first ones taking
+    what is left over. The last block may be shorter.
+    """
+
+    inner: FixedCount | Confidence
+    length: int | None = None
+
+    def counts(self, active: Bool[Tensor, "b d"], process: Process, stops: Tensor) -> Int64[Tensor, "b moves"]:
+        size, moves = self.length or active.shape[1], len(stops) - 1
+        blocks = math.ceil(active.shape[1] / size)
+        require(moves >= blocks, "steps", moves, f"{blocks} blocks need at least one each; use larger blocks")
+        padded = torch.nn.functional.pad(active, (0, blocks * size - active.shape[1]))
+        sites = padded.view(len(active), blocks, size).sum(2)
+        share = self._share(active.shape[1], moves)
+        return torch.cat([_even_counts(sites[:, n], share[n]) for n in range(blocks)], 1)
+
+    def _share(self, length: int, moves: int) -> list[int]:
+        blocks = math.ceil(length / (self.length or length))
+        return [moves // blocks + (n < moves % blocks) for n in range(blocks)]
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        own = super().begin(x, process, stops, noise)
+        share = self._share(x.shape[1], len(stops) - 1)
+        block = torch.repeat_interleave(torch.arange(len(share)), torch.tensor(share)).to(x.device)
+        return {**self.inner.begin(x, process, stops, noise), **own, "block": block.expand(len(x), -1)}
+
+    def allowed(self, process: Process, x: Tensor, plan: Plan) -> Bool[Tensor, "b d"]:
+        which = torch.arange(x.shape[1], device=x.device) // (self.length or x.shape[1])
+        return process.active(x) & (which == plan["block"][:, :1])
+
+    def rest(self, plan: Plan) -> Plan:
+        return {**self.inner.rest(plan), "block": plan["block"][:, 1:]}
+
+    def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
+        return self.inner.go(x, seen, allowed, count, noise, plan)
+
+
+def _reveal(x: Tensor, seen: Seen, keep: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, "b d"]:
+    """Draw the sites `keep` from their conditionals, each on its own."""
+    sites = torch.nonzero(keep.flatten()).flatten()
+    return jump(x, sites, seen.probabilities(sites), None, noise("value"), stay=False)
+
+
+def _even_counts(sites: Tensor, moves: int) -> Int64[Tensor, "b moves"]:
+    """`sites` of each sample shared out evenly, the first moves taking the remainder."""
+    first = torch.arange(moves, device=sites.device) < (sites % moves).unsqueeze(1)
+    return (sites // moves).unsqueeze(1) + first.long()
+
+
+def _arccos_counts(sites: Tensor, moves: int) -> Int64[Tensor, "b moves"]:
+    """Proportional to arccos, rounded, at least one while `sites` last; the last move takes the rest."""
+    weight = torch.arccos(torch.linspace(1, 0, moves, dtype=torch.float64, device=sites.device))
+    share = weight / weight.sum().clamp_min(1e-300)
+    wanted = torch.round(share * sites.unsqueeze(1)).clamp_min(1).long()
+    total = torch.minimum(wanted.cumsum(1), sites.unsqueeze(1))
+    total[:, -1] = sites
+    return torch.diff(total, dim=1, prepend=torch.zeros_like(total[:, :1]))

@@ -1,0 +1,149 @@
+"""Multistep solvers: one evaluation per step, and the memory of earlier ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from ..checks import require, require_choice, require_count, require_number
+from ..denoiser import Look
+from ..extrapolation import FORMS, Extrapolated, Form
+from ..intensity import Combined, Frozen
+from ..jumps import leap
+from ..noise import Noise
+from ..planners import FixedCount, Pace, Planner
+from ..processes import Process
+from ..reverse import Reverse
+from ..schedules import Schedule
+from .base import Memory, Solver, Step, check_planner, plan_of
+
+UNIFORM_WEIGHT = 0.5
+
+
+@dataclass(frozen=True)
+class Multistep(Solver):
+    """Exact one-site kernels with conditionals extrapolated from earlier looks.
+
+    Without masks: ``c~ ∝ c_n clip(c_n/c_{n-1}, 1/20, 20)^w``, w = 1/2.
+    With masks, where k_n sites go in step n: ``c~ ∝ max((1 + w) c_n - w c_{n-W}, floor c_n)``,
+    ``w = (k_n - 1)/(2 (k_{n-W} + ... + k_{n-1}))``, at most 1/2; in the second step ``w += (k_0 - 1)/(2 k_1)``, at
+    most 1. This gives pairs of sites their true law on average, and is exact for one site at a time. Where each site
+    tosses its own coin (planner `Bernoulli`), k is the probability of going, and k - 1 becomes k.
+
+    `weight` fixes w; `extrapolation` None is the form above; `planner` None is `FixedCount` for masked processes.
+    """
+
+    weight: float | None = None
+    window: int = 1
+    extrapolation: Form | None = None
+    floor: float = 0.1
+    planner: Planner | None = None
+    evaluations = 1
+
+    def __post_init__(self) -> None:
+        if self.weight is not None:
+            require_number("weight", self.weight, 0, math.inf, closed="low")
+        require_count("window", self.window)
+        if self.extrapolation is not None:
+            require_choice("extrapolation", self.extrapolation, FORMS)
+        require_number("floor", self.floor, 0, 1, closed="both")
+
+    def check(self, process: Process, length: int) -> None:
+        if self.planner is not None:
+            check_planner(self.planner, process, length)
+        if process.mask is None:
+            require(self.window == 1, "window", self.window, "longer windows are for masked processes; use 1")
+
+    def reaches_data(self, process: Process) -> bool:
+        return True
+
+    def _planner(self) -> Planner:
+        return self.planner or FixedCount()
+
+    def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
+        plan = {} if process.mask is None else self._planner().begin(x, process, times, noise)
+        return {**plan, "taken": torch.zeros((len(x), 1), dtype=torch.int64, device=x.device)}
+
+    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+        process, plan = reverse.process, plan_of(memory)
+        now, past = reverse.look(x, t), _looks(memory)
+        seen = now
+        if past:
+            earlier = past[min(self.window, len(past)) - 1]
+            pace = None if process.mask is None else self._planner().pace(process, x, earlier, t, s, plan)
+            weight = self._weight(process, pace, len(x), second=int(plan["taken"][0]) == 1).to(x.device)
+            form = self.extrapolation or ("logit" if process.mask is None else "linear")
+            seen = Extrapolated(now, earlier, weight, form, self.floor)
+        looks = {f"look {n}": look for n, look in enumerate([now, *past][: self.window])}
+        if process.mask is None:
+            x = reverse.move(x, seen, t, s, noise("move"))
+        else:
+            planner = self._planner()
+            x, plan = planner.move(process, x, seen, t, s, noise("move"), plan), planner.rest(plan)
+        return Step(x, {**plan, **looks, "taken": plan["taken"] + 1})
+
+    def _weight(self, process: Process, pace: Pace | None, batch: int, second: bool) -> Float64[Tensor, " b"]:
+        if self.weight is not None or process.mask is None:
+            value = UNIFORM_WEIGHT if self.weight is None else self.weight
+            return torch.full((batch,), value, dtype=torch.float64)
+        if pace is None:
+            raise ValueError("planner: Multistep must know how many sites go; give a weight, or use FixedCount()")
+        weight = _half_of(pace.now - pace.alone, pace.before)
+        if not second:
+            return weight.clamp(max=0.5)
+        return (weight + _half_of(pace.before - pace.alone, pace.now)).clamp(max=1.0)
+
+
+def _half_of(part: Tensor, whole: Tensor) -> Tensor:
+    """``part / (2 whole)``; 0 where nothing goes, or one site goes alone."""
+    return torch.where(whole > 0, part.clamp_min(0) / (2 * whole), 0.0)
+
+
+def _looks(memory: Memory) -> list[Look]:
+    """Earlier looks, the newest first."""
+    return [value for _, value in sorted(memory.items()) if isinstance(value, Look)]
+
+
+@dataclass(frozen=True)
+class AdamsBashforth(Solver):
+    """Two-step Adams-Bashforth with variable steps in log time (TR-CIE), for comparison.
+
+    In ``h_n = log((1 - alpha_t)/(1 - alpha_s))`` the intensity u of a masked site is c itself; it is frozen at
+    ``max(0, (1 + r/2) u_n - (r/2) u_{n-1})``, ``r = h_n/h_{n-1}``. The first step, and all beyond alpha = 0.99, take
+    ``u_n`` alone.
+    """
+
+    evaluations = 1
+
+    def reaches_data(self, process: Process) -> bool:
+        return False
+
+    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+        schedule, now = reverse.process.schedule, reverse.intensity(x, t)
+        past, kept = _looks(memory), {"look 0": now.seen}
+        h, speed = _log_time(schedule, t, s), _speed(schedule, t)
+        if not past or float(schedule.alpha(t)) > 0.99:
+            x, positive = leap(x, now, h / speed, noise("leap"), "exact")
+            return Step(x, kept)
+        before = float(past[0].t)
+        half = 0.5 * h / _log_time(schedule, before, t)
+        # intensities per unit of log time: each is divided by its own speed
+        scales = (1 / _speed(schedule, before), 1 / speed)
+        ahead = Combined(x, Frozen(reverse.process, past[0]), now, 1 + half, scales=scales)
+        x, positive = leap(x, ahead, h, noise("leap"), "exact")
+        return Step(x, kept, {"positive": positive})
+
+
+def _log_time(schedule: Schedule, t: float, s: float) -> float:
+    require(float(schedule.alpha(s)) < 1, "grid end", s, "AdamsBashforth steps in log time: end above 0")
+    return math.log(float(1 - schedule.alpha(t)) / float(1 - schedule.alpha(s)))
+
+
+def _speed(schedule: Schedule, t: float) -> float:
+    """d log(1 - alpha) / dt."""
+    alpha = float(schedule.alpha(t))
+    return float(schedule.sigma(t)) * alpha / (1 - alpha)

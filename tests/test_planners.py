@@ -1,0 +1,223 @@
+"""Planners and the solvers beyond the paper, against laws computed a second time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import thetaleap as tl
+from thetaleap.planners import _visits
+from thetaleap.solvers import Solver
+
+from . import reference_memory
+from .cases import CASES, MASKED, MOVING, Case, dirichlet, masked
+from .reference import run
+
+EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+MASKS = pytest.mark.parametrize("case", MASKED, ids=lambda case: case.name)
+
+
+def times(case: Case) -> torch.Tensor:
+    """Five steps to clean data."""
+    return tl.grids.power(case.model.horizon, 0.0, 5, exponent=1.5)
+
+
+def close(law: torch.Tensor, truth: np.ndarray) -> None:
+    assert float(law.sum()) == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(law.numpy(), truth, atol=1e-12)
+
+
+@EVERY
+@pytest.mark.parametrize(("theta", "form"), [(0.5, "linear"), (0.3, "linear"), (0.5, "logit"), (0.6, "logit")])
+def test_exponential_trapezoidal(case: Case, theta, form) -> None:
+    law = tl.exact.law(case.model, tl.ExponentialTrapezoidal(theta, form), times(case))
+    truth = case.truth
+    close(
+        law, run(truth, times(case).tolist(), lambda x, t, s: reference_memory.exponential(truth, x, t, s, theta, form))
+    )
+
+
+@pytest.mark.parametrize("case", MOVING, ids=lambda case: case.name)
+@pytest.mark.parametrize("form", ["logit", "linear"])
+def test_multistep_without_masks(case: Case, form) -> None:
+    law = tl.exact.law(case.model, tl.Multistep(extrapolation=form), times(case))
+    close(law, reference_memory.multistep(case.truth, times(case).tolist(), 1, form, 0.1, coins=True))
+
+
+@MASKS
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("planner", [tl.Bernoulli(), tl.FixedCount()], ids=repr)
+def test_multistep_with_masks(case: Case, window, planner) -> None:
+    law = tl.exact.law(case.model, tl.Multistep(window=window, planner=planner), times(case))
+    coins = isinstance(planner, tl.Bernoulli)
+    close(law, reference_memory.multistep(case.truth, times(case).tolist(), window, "linear", 0.1, coins))
+
+
+def wide() -> Case:
+    """Five binary sites: enough for steps of two sites at a time."""
+    return masked(8, (2, 2, 2, 2, 2))
+
+
+def test_multistep_of_several_sites_a_step() -> None:
+    case = wide()
+    grid = tl.grids.uniform(1.0, 0.0, 2)
+    for planner in (None, tl.FixedCount()):
+        law = tl.exact.law(case.model, tl.Multistep(planner=planner), grid)
+        close(law, reference_memory.multistep(case.truth, grid.tolist(), 1, "linear", 0.1, coins=False))
+
+
+def test_fixed_counts_and_orders() -> None:
+    case, grid = wide(), tl.grids.uniform(1.0, 0.0, 2)
+    law = tl.exact.law(case.model, tl.Tweedie(planner=tl.FixedCount()), grid)
+    assert (0.5 * float((law - case.p0).abs().sum())) > 1e-3
+    close(law, reference_memory.multistep(case.truth, grid.tolist(), 1, "linear", 0.1, coins=False, plain=True))
+    # van der Corput's order of five sites is 0 2 1 3 4 (of eighths: 0 4 2 6 1 5 3 7), turned by any shift
+    order = [int(site) for site in torch.argsort(_visits(1, 5)[0])]
+    turned = [tuple((site + shift) % 5 for site in order) for shift in range(5)]
+    law = tl.exact.law(case.model, tl.Tweedie(planner=tl.LowDiscrepancy()), grid)
+    close(law, reference_memory.ordered(case.truth, grid.tolist(), turned))
+
+
+def test_orders_by_hand() -> None:
+    assert torch.argsort(_visits(1, 8)[0]).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+    grid = _visits(4, 4)
+    assert sorted(grid.flatten().tolist()) == list(range(16))
+    first = torch.nonzero(grid < 4)
+    apart = (first.unsqueeze(0) - first.unsqueeze(1)).abs().sum(2)
+    assert int(apart[apart > 0].min()) >= 2, "the first four cells are no neighbours"
+
+
+@MASKS
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 10.0])
+def test_entropy_bounded(case: Case, gamma) -> None:
+    law = tl.exact.law(case.model, tl.Tweedie(planner=tl.EntropyBounded(gamma)), times(case))
+    close(law, reference_memory.entropy_bounded(case.truth, times(case).tolist(), gamma))
+
+
+@EVERY
+def test_adams_bashforth(case: Case) -> None:
+    grid = tl.grids.uniform(case.model.horizon, 0.02, 5)
+    law = tl.exact.law(case.model, tl.AdamsBashforth(), grid)
+    close(law, reference_memory.adams_bashforth(case.truth, grid.tolist()))
+
+
+def test_the_exponential_schemes_are_exact_in_one_dimension() -> None:
+    toy = tl.load("toy15")
+    for solver in (tl.ExponentialTrapezoidal(), tl.ExponentialTrapezoidal(extrapolation="logit"), tl.Multistep()):
+        law = tl.exact.law(toy, solver, tl.grids.uniform(12.0, 0.0, 4))
+        assert float((toy.p0 * (toy.p0 / law).log()).sum()) < 1e-9
+
+
+@MASKS
+@pytest.mark.parametrize("planner", [tl.FixedCount(), tl.LowDiscrepancy()], ids=repr)
+def test_one_site_at_a_time_is_exact(case: Case, planner) -> None:
+    sites = case.model.length
+    grid = tl.grids.uniform(1.0, 0.0, sites)
+    solvers: list[Solver] = [
+        tl.Tweedie(planner),
+        tl.Multistep(planner=planner),
+        tl.Multistep(window=2, planner=planner),
+    ]
+    for solver in solvers:
+        law = tl.exact.law(case.model, solver, grid)
+        assert float((case.p0 * (case.p0 / law).log()).sum()) < 1e-12
+    law = tl.exact.law(case.model, tl.ExponentialTrapezoidal(planner=planner), tl.grids.uniform(1.0, 0.0, sites))
+    assert float((case.p0 * (case.p0 / law).log()).sum()) < 1e-12
+
+
+def kl(p: torch.Tensor, q: torch.Tensor) -> float:
+    return float(torch.xlogy(p, p / q).sum())
+
+
+@pytest.mark.parametrize(("concentration", "tweedie", "paper"), [(0.3, 5, 10), (0.5, 10, 20), (2.0, 100, 100)])
+def test_multistep_beats_the_paper_on_uniform_processes(concentration, tweedie, paper) -> None:
+    """KL at 16 evaluations on an alpha-power grid, smallest ratio over six random joints."""
+    for seed in range(6):
+        p0 = dirichlet(seed, (3, 3, 3), concentration)
+        model = tl.oracles.joint(p0, tl.Uniform(3), horizon=6.0)
+        grid = tl.grids.alpha_power(model.process.schedule, 2.0)
+        own = kl(p0, tl.exact.law(model, tl.Multistep(), grid(6.0, 0.0, 16)))
+        assert kl(p0, tl.exact.law(model, tl.Tweedie(), grid(6.0, 0.0, 16))) > tweedie * own
+        literal = tl.exact.law(model, tl.Trapezoidal(rule="reject"), grid(6.0, 0.0, 8))
+        assert kl(p0, literal) > paper * own
+
+
+def test_a_window_brings_the_second_order_for_masks() -> None:
+    """Median slope in total variation over ten joints between 16 and 32 steps: both ways."""
+    slopes: dict[str, list[float]] = {"window 4": [], "two-stage": []}
+    for seed in range(10):
+        p0 = dirichlet(seed, (3, 3, 3), 2.0)
+        model = tl.oracles.joint(p0, tl.Masked(3))
+        contenders = {
+            "window 4": tl.Multistep(window=4, planner=tl.Bernoulli()),
+            "two-stage": tl.ExponentialTrapezoidal(),
+        }
+        for name, solver in contenders.items():
+            errors = [
+                float((tl.exact.law(model, solver, tl.grids.uniform(1.0, 0.0, n)) - p0).abs().sum()) for n in (16, 32)
+            ]
+            slopes[name].append(math.log2(errors[0] / errors[1]))
+    assert float(np.median(slopes["window 4"])) > 1.7
+    assert float(np.median(slopes["two-stage"])) < 1.2
+
+
+def test_fixed_counts_are_no_worse_than_coins() -> None:
+    """Exact KL on six joints of six binary sites, at 2, 3 and 4 evaluations."""
+    for seed in range(6):
+        p0 = dirichlet(seed, (2,) * 6, 0.5)
+        model = tl.oracles.joint(p0, tl.Masked(2))
+        for steps in (2, 3, 4):
+            grid = tl.grids.uniform(1.0, 0.0, steps)
+            fixed = kl(p0, tl.exact.law(model, tl.Tweedie(tl.FixedCount()), grid))
+            assert fixed <= kl(p0, tl.exact.law(model, tl.Tweedie(), grid))
+
+
+class Counter:
+    """A model of no opinion that counts the rows asked of it."""
+
+    process, length, horizon, time_free, device = tl.Masked(3), 12, 1.0, True, torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __call__(self, x: torch.Tensor, t: torch.Tensor) -> Counter:
+        return self
+
+    def logits(self, sites: torch.Tensor) -> torch.Tensor:
+        self.rows += len(sites)
+        return torch.zeros(len(sites), 3)
+
+    def alike(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("planner", [tl.Bernoulli(), tl.FixedCount(), tl.LowDiscrepancy()], ids=repr)
+def test_planners_ask_for_no_row_in_vain(planner) -> None:
+    """Every site is drawn once, so that a run needs as many rows as there are sites."""
+    model = Counter()
+    tl.sample(model, tl.Tweedie(planner), nfe=5, num=10)
+    assert model.rows == 120
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tl.sample(tl.load("toy15"), tl.Tweedie(tl.FixedCount()), nfe=4), "planners say which masks go"),
+        (lambda: tl.sample(tl.load("cube3"), tl.Tweedie(tl.LowDiscrepancy((2, 2))), nfe=3), "has 4 sites, but the mod"),
+        (lambda: tl.LowDiscrepancy((0, 4)), "shape"),
+        (lambda: tl.EntropyBounded(-1.0), "gamma=-1"),
+        (lambda: tl.Confidence(randomness=-1.0), "randomness=-1"),
+        (lambda: tl.ExponentialTrapezoidal(theta=1.0), "theta=1.0"),
+        (lambda: tl.Multistep(window=0), "window=0"),
+        (lambda: tl.Multistep(floor=2.0), "floor=2.0"),
+        (lambda: tl.Multistep(weight=-0.1), "weight=-0.1"),
+        (lambda: tl.sample(tl.load("cube3-uniform"), tl.Multistep(window=2), nfe=4), "longer windows are for masked"),
+        (lambda: tl.sample(tl.load("cube3"), tl.Multistep(planner=tl.EntropyBounded()), nfe=3), "must know how many"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
