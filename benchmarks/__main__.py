@@ -1,5 +1,6 @@
 """Run every benchmark."""
 
-from . import toy_loop
+from . import planned_chain, toy_loop
 
 toy_loop.main()
+planned_chain.main()

@@ -90,6 +90,11 @@ def test_orders_by_hand() -> None:
     assert int(apart[apart > 0].min()) >= 2, "the first four cells are no neighbours"
 
 
+def test_what_an_entropy_bound_leaves_is_within_the_budget() -> None:
+    out = tl.sample(tl.load("chain64"), tl.Tweedie(tl.EntropyBounded()), nfe=4, num=3)
+    assert out.nfe.tolist() == [4, 4, 4]
+
+
 @MASKS
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 10.0])
 def test_entropy_bounded(case: Case, gamma) -> None:

@@ -1,6 +1,7 @@
 """Solvers for discrete diffusion models: the best samples for the fewest network evaluations."""
 
 from . import exact, grids
+from .comparison import Contender, compare, default_contenders
 from .models import from_network, load, oracles
 from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
 from .processes import Masked, RateMatrix, Uniform
@@ -29,6 +30,7 @@ __all__ = [
     "Bernoulli",
     "Confidence",
     "Constant",
+    "Contender",
     "Cosine",
     "EntropyBounded",
     "Euler",
@@ -50,6 +52,8 @@ __all__ = [
     "Tweedie",
     "Uniform",
     "Uniformization",
+    "compare",
+    "default_contenders",
     "exact",
     "from_network",
     "grids",

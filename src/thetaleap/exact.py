@@ -47,7 +47,7 @@ def law(model: Denoiser, solver: Solver, grid: Tensor) -> Float64[Tensor, ...]:
         for _, stage in stages(model, solver, times):
             if not len(x):
                 break
-            x, memory, weight = _every_outcome(model, stage, x, memory, weight)
+            x, memory, weight = _every_outcome(model, stage, x, memory, weight, solver.evaluations or 2)
             rows = unfinished(model.process, x)
             if rows is not None:
                 done = torch.ones(len(x), dtype=torch.bool)
@@ -223,9 +223,9 @@ def plackett_luce(weights: list[float], count: int) -> dict[tuple[int, ...], flo
 
 
 def _every_outcome(
-    model: Denoiser, stage: Stage, x: Tensor, memory: Memory, weight: Tensor
+    model: Denoiser, stage: Stage, x: Tensor, memory: Memory, weight: Tensor, looks: int = 2
 ) -> tuple[Tensor, Memory, Tensor]:
-    """All states after `stage`, with their memory and probability."""
+    """All states after `stage`, with their memory and probability; the stage looks, and then jumps, `looks` times."""
     size = max(1, AT_ONCE // (model.process.states**model.length) ** 2)
     parts: list[tuple[Step, Tensor]] = []
     for first in range(0, len(x), size):
@@ -255,18 +255,22 @@ def _merge(model: Denoiser, parts: list[tuple[Step, Tensor]]) -> tuple[Step, Ten
     x = torch.cat([step.x for step, _ in parts])
     weight = torch.cat([w for _, w in parts])
     memory = {name: [step.memory[name] for step, _ in parts] for name in parts[0][0].memory}
-    key = torch.cat([_code(x, int(x.max()) + 1).unsqueeze(1), *map(_identity, memory.values())], 1)
-    _, which = torch.unique(key, dim=0, return_inverse=True) if memory else torch.unique(key[:, 0], return_inverse=True)
+    which = torch.zeros(len(x), dtype=torch.int64)
+    for column in [_code(x, int(x.max()) + 1), *itertools.chain(*map(_columns, memory.values()))]:
+        _, label = torch.unique(column, return_inverse=True)
+        _, which = torch.unique(which * (int(label.max()) + 1) + label, return_inverse=True)
     count = int(which.max()) + 1
     first = torch.full((count,), len(x)).scatter_reduce(0, which, torch.arange(len(x)), "amin")
     total = torch.zeros(count, dtype=torch.float64).index_add_(0, which, weight)
     return Step(x[first], {name: _kept(model, values, first) for name, values in memory.items()}), total
 
 
-def _identity(values: Sequence[Tensor | Look]) -> Int64[Tensor, "n k"]:
-    """What tells memories apart. A look is a function of the sequences looked at."""
-    whole = torch.cat([value.x if isinstance(value, Look) else value for value in values]).flatten(1)
-    return whole.contiguous().view(torch.int64) if whole.is_floating_point() else whole.long()
+def _columns(values: Sequence[Tensor | Look]) -> list[Tensor]:
+    """What tells memories apart, a number for each row. A look is a function of the sequences looked at."""
+    if isinstance(values[0], Look):
+        x = torch.cat([value.x for value in values if isinstance(value, Look)])
+        return [_code(x, int(x.max()) + 1)]
+    return list(torch.cat([value for value in values if isinstance(value, Tensor)]).flatten(1).T)
 
 
 def _kept(model: Denoiser, values: Sequence[Tensor | Look], rows: Tensor) -> Tensor | Look:

@@ -13,7 +13,23 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from .checks import require, require_count, require_number
+from .planning import EntropyTable, counted, pilot_entropies, planned
 from .schedules import Schedule
+
+__all__ = [
+    "EntropyTable",
+    "Grid",
+    "Times",
+    "alpha_power",
+    "check",
+    "cosine",
+    "counted",
+    "logarithmic",
+    "pilot_entropies",
+    "planned",
+    "power",
+    "uniform",
+]
 
 Times = Float64[Tensor, " times"]
 Grid = Callable[[float, float, int], Tensor]

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -38,6 +38,9 @@ class Pace:
 
 class Planner(ABC):
     """Decides who goes. `stops` are the times between which sites move: the grid's, and those of inner stages."""
+
+    finishes: ClassVar[bool] = True
+    """Whether no mask is left when the last stop is time 0."""
 
     def check(self, length: int) -> None:  # noqa: B027
         """Raise ``ValueError`` if this planner does not fit sequences of `length`."""
@@ -227,7 +230,8 @@ class Confidence(Counting):
         drawn[sites] = values
         log_p.view(-1)[sites] = c.gather(1, values.unsqueeze(1)).squeeze(1).log()
         heat = float(plan["heat"][0, 0])
-        keep = noise("keep").pick(log_p / heat, count) if heat else largest(log_p, count)
+        # equal confidences may differ in their last bits from one machine to another; the first site goes first
+        keep = noise("keep").pick(log_p / heat, count) if heat else largest(log_p.round(decimals=9), count)
         return torch.where(keep, drawn.view_as(x), x)
 
 
@@ -240,6 +244,7 @@ class EntropyBounded(Planner):
     """
 
     gamma: float = 0.1
+    finishes = False
 
     def __post_init__(self) -> None:
         require_number("gamma", self.gamma, 0, math.inf, closed="low")

@@ -21,7 +21,7 @@ from ..models import BUILT_IN, load
 from ..processes import Masked, Process, RateMatrix, Uniform
 from ..sampling import Samples
 from ..solvers import Solver
-from .names import AS_NEEDED, GRIDS, HYPER, PLANNERS, SOLVERS, build, defaults
+from .names import AS_NEEDED, GRIDS, HYPER, PLANNERS, SOLVERS, build, defaults, planned_contenders
 
 PREVIEW = 8
 """Samples shown when there is no file to put them in."""
@@ -274,6 +274,54 @@ def _accepts(solver: Solver, process: Process) -> bool:
     except ValueError:
         return False
     return True
+
+
+@app.command()
+def compare(
+    model: Annotated[
+        str, typer.Argument(help="A built-in model: [cyan]thetaleap models[/] lists them.", metavar="MODEL")
+    ],
+    solvers: Annotated[
+        str, typer.Option(help="Contenders, with commas between, or all. A wrong name lists them.")
+    ] = "all",
+    nfe: Annotated[str, typer.Option(help="Budgets in evaluations, with commas between.")] = "4,8,16,32",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Also plan the counts of masked models from 300 pilot samples.")
+    ] = False,
+    num: Annotated[
+        int | None, typer.Option(help="Samples per contender and budget.", show_default="2000, none where exact")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="From 0 to 2^64 - 1.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write to.", metavar="FOLDER", show_default="runs/compare-MODEL")
+    ] = None,
+) -> None:
+    """Compare solvers at equal evaluations on one model: a table, and files with a figure.
+
+    Example: [cyan]thetaleap compare chain64 --solvers tweedie,multistep,low-discrepancy --nfe 4,8[/]
+    """
+    from .. import comparison  # matplotlib is slow to import
+
+    budgets = parse_budgets(nfe)
+    denoiser = load(model)
+    contenders = comparison.default_contenders(denoiser)
+    if plan:
+        contenders |= planned_contenders(denoiser, seed)
+    if solvers != "all":
+        for name in solvers.split(","):
+            require_choice("solvers", name, contenders)
+        contenders = {name: contenders[name] for name in solvers.split(",")}
+    folder = require_folder(out or Path("runs") / f"compare-{model}")
+    result = comparison.compare(denoiser, contenders, budgets, num=num, seed=seed)
+    _print_report(result.text(), result.save(folder))
+
+
+def parse_budgets(text: str) -> list[int]:
+    """Whole numbers with commas between."""
+    parts = text.split(",")
+    good = all(part.strip().isdigit() and int(part) > 0 for part in parts)
+    require(good, "nfe", text, "give whole numbers of at least 1, with commas between, as in 4,8,16")
+    return [int(part) for part in parts]
 
 
 @app.command()

@@ -104,3 +104,22 @@ def make_planner(text: str) -> Planner:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def planned_contenders(model: Any, seed: int) -> dict[str, Any]:
+    """Solvers of a masked model whose counts are planned from pilot samples, for a comparison."""
+    from ..comparison import Contender
+
+    require(model.process.mask is not None, "--plan", type(model.process).__name__, "plans are for masked models")
+    shape = getattr(model, "shape", None)
+    far = planners.LowDiscrepancy(shape if shape is not None and len(shape) == 2 else None)
+    pairs: list[tuple[str, Solver, planners.FixedCount | planners.LowDiscrepancy]] = [
+        ("multistep-planned", solvers.Multistep(), planners.FixedCount()),
+        ("low-discrepancy-planned", solvers.Tweedie(far), far),
+    ]
+
+    def contender(method: Solver, planner: planners.FixedCount | planners.LowDiscrepancy) -> Contender:
+        table = grids.pilot_entropies(model, planner, seed=seed)
+        return Contender(method, lambda start, end, steps: grids.planned(model, method, steps, table=table))
+
+    return {name: contender(method, planner) for name, method, planner in pairs}

@@ -40,7 +40,7 @@ class ExponentialTrapezoidal(Solver):
         check_planner(self.planner, process, length)
 
     def reaches_data(self, process: Process) -> bool:
-        return True
+        return self.planner.finishes
 
     def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
         inner = times[:-1] - self.theta * (times[:-1] - times[1:])

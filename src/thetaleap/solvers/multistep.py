@@ -59,7 +59,7 @@ class Multistep(Solver):
             require(self.window == 1, "window", self.window, "longer windows are for masked processes; use 1")
 
     def reaches_data(self, process: Process) -> bool:
-        return True
+        return self._planner().finishes
 
     def _planner(self) -> Planner:
         return self.planner or FixedCount()

@@ -28,7 +28,7 @@ class Tweedie(Solver):
         check_planner(self.planner, process, length)
 
     def reaches_data(self, process: Process) -> bool:
-        return True
+        return self.planner.finishes
 
     def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
         return self.planner.begin(x, process, times, noise)

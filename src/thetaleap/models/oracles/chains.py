@@ -18,6 +18,7 @@ from ._common import checked_horizon, entropy_of, masked, tokens
 from .gaps import gaps
 from .kgrams import Step, as_step, kgrams
 
+MOST_EQUATIONS = 1024
 MOST_ROUNDS = 20_000
 
 
@@ -127,20 +128,26 @@ def _site_laws(initial: Tensor, transition: Tensor, length: int) -> Float64[Tens
 
 def _stationary(transition: Tensor) -> Tensor:
     """A law of k-grams that a step of the chain does not change."""
-    return _by_equations(transition) if transition.ndim == 2 else _by_rounds(transition)
+    few = transition.ndim == 2 or transition[0].numel() <= MOST_EQUATIONS
+    return _by_equations(transition) if few else _by_rounds(transition)
 
 
-def _by_equations(transition: Float64[Tensor, "S S"]) -> Float64[Tensor, " S"]:
-    states = len(transition)
-    system = torch.cat([transition.T - torch.eye(states, dtype=torch.float64), torch.ones(1, states)])
-    target = torch.zeros(states + 1, 1, dtype=torch.float64)
+def _by_equations(transition: Tensor) -> Tensor:
+    """Solve ``p = pM, sum p = 1`` for the matrix M of the chain of k-grams."""
+    states, number = len(transition), transition[0].numel()
+    gram, matrix = torch.arange(number), torch.zeros((number, number), dtype=torch.float64)
+    # dropping the oldest digit and adding one leads from i to the S k-grams that begin at i * S
+    following = (gram * states % number).unsqueeze(1) + torch.arange(states)
+    matrix.scatter_(1, following, transition.reshape(number, states))
+    system = torch.cat([matrix.T - torch.eye(number, dtype=torch.float64), torch.ones(1, number)])
+    target = torch.zeros(number + 1, 1, dtype=torch.float64)
     target[-1] = 1
     p = torch.linalg.lstsq(system, target).solution.flatten().clamp_min(0)
-    return p / p.sum()
+    return (p / p.sum()).view(transition.shape[1:])
 
 
 def _by_rounds(transition: Tensor) -> Tensor:
-    """From the uniform law by rounds of ``p <- (p + pT)/2``: there may be too many k-grams to solve for.
+    """From the uniform law by rounds of ``p <- (p + pT)/2``, where there are too many k-grams to solve for.
 
     Staying half of the time leaves the law the same, and lets periodic chains converge as well.
     """
