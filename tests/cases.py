@@ -124,11 +124,28 @@ DECODING: list[Solver] = [
 EXACT: list[Solver] = [tl.FirstHitting(), tl.Uniformization()]
 """Solvers without an error of their own."""
 
-SOLVERS: list[Solver] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT]
+BEYOND: list[Solver] = [
+    tl.ExponentialTrapezoidal(),
+    tl.ExponentialTrapezoidal(extrapolation="logit"),
+    tl.Multistep(),
+    tl.AdamsBashforth(),
+]
+"""Solvers that extrapolate conditionals; their laws are checked in test_planners.py."""
+
+PLANNED: list[Solver] = [
+    tl.Tweedie(tl.FixedCount()),
+    tl.Tweedie(tl.LowDiscrepancy()),
+    tl.Tweedie(tl.Confidence(randomness=0.5)),
+    tl.Tweedie(tl.EntropyBounded(0.5)),
+    tl.ExponentialTrapezoidal(planner=tl.FixedCount()),
+    tl.Multistep(window=2, planner=tl.Bernoulli()),
+]
+"""Solvers of masked processes with a planner or a window."""
+
+SOLVERS: list[Solver] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED]
 
 
 def works(solver: Solver, case: Case) -> bool:
     """Whether `solver` makes sense on `case`."""
-    return case.model.process.mask is not None or not isinstance(
-        solver, tl.FirstHitting | tl.ParallelDecoding | tl.SemiAutoregressive
-    )
+    masks_only = solver in DECODING or solver in PLANNED or isinstance(solver, tl.FirstHitting)
+    return case.model.process.mask is not None or not masks_only

@@ -177,6 +177,8 @@ def plan(
 ) -> Float64[Tensor, " times"]:
     """The times that `sample` walks for these arguments."""
     process, horizon = model.process, model.horizon
+    if not isinstance(solver, Solver):
+        raise TypeError(f"solver={solver!r}: give a solver with its parameters, for example Trapezoidal(theta=0.5)")
     solver.check(process, model.length)
     if isinstance(grid, Tensor):
         given = {"nfe": nfe, "steps": steps, "delta": delta}
