@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thetaleap as tl
-from thetaleap.checks import require_choice
+from thetaleap.checks import require_choice, require_number
 from thetaleap.solvers.leaping import RULES
 
 CUBE, MOVING, TOY = tl.load("cube3"), tl.load("cube3-uniform"), tl.load("toy15")
@@ -244,3 +244,15 @@ def test_integer_logits_are_refused() -> None:
     own = tl.from_network(tl.Masked(3), length=2, network=lambda x, t: torch.zeros((*x.shape, 3), dtype=torch.int64))
     with pytest.raises(TypeError, match="floating-point logits"):
         tl.sample(own, tl.Tweedie(), nfe=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: require_number("theta", "half", 0, 1), "theta='half': give a number"),
+        (lambda: require_number("theta", 0.5, 0.6, 1, closed="both"), r"theta=0.5: must lie in \[0.6, 1\]"),
+    ],
+)
+def test_numbers_are_numbers(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

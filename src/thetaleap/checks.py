@@ -25,6 +25,7 @@ def require_count(argument: str, value: Any, least: int = 1) -> None:
 
 def require_number(argument: str, value: Any, low: float, high: float, closed: str = "") -> None:
     """`value` must lie between `low` and `high`; `closed` names the ends that belong ("low", "high", "both")."""
+    require(isinstance(value, int | float), argument, value, "give a number")
     above = value >= low if closed in ("low", "both") else value > low
     below = value <= high if closed in ("high", "both") else value < high
     left, right = "[" if closed in ("low", "both") else "(", "]" if closed in ("high", "both") else ")"

@@ -190,6 +190,8 @@ def plan(
                 "the grid says it already; leave it out, or give a function as grid",
             )
         return grids.check(grid, horizon)
+    if grid is not None and not callable(grid):
+        raise TypeError(f"grid={grid!r}: give a decreasing tensor of times, or a function such as grids.power")
     if delta is None:
         delta = 0.0 if solver.reaches_data(process) else DELTA
     require(finite(delta) and 0 <= delta < horizon, "delta", delta, f"give a time in [0, {horizon:g})")
