@@ -20,6 +20,7 @@ from thetaleap.models.oracles import Oracle, chains
 from . import test_oracles as shared
 from .test_oracles import all_sequences, conditionals, tensor
 
+HALF = tensor([0.5, 0.5])
 TREE = (-1, 0, 0, 1, 1, 2)
 
 
@@ -216,13 +217,14 @@ def test_strips_can_be_turned(height: int, width: int, states: int) -> None:
 
 
 def test_a_root_of_many_children_does_not_underflow() -> None:
-    """2000 leaves that all speak against what the root prefers: far below what a float can hold, but not in the end."""
-    root, edge, leaves = tensor([0.5, 0.5]), tensor([[0.001, 0.999], [0.002, 0.998]]), 2000
-    model = tl.oracles.tree([-1] + [0] * leaves, root, edge)
-    x = torch.tensor([[2] + [0] * 2 + [1] * (leaves - 2), [2] + [0] * leaves])
-    odds = 2 * math.log(2) + (leaves - 2) * math.log(0.998 / 0.999)
-    expected = [[1 / (1 + math.exp(odds)), 1 / (1 + math.exp(-odds))], [0.0, 1.0]]
-    np.testing.assert_allclose(conditionals(model, x, 0.5)[:, 0], expected, rtol=1e-9)
+    """1001 leaves speak for 0 and 999 for 1, each at odds of 9: as a product below 9**-999, but in sum odds of 9**2."""
+    model = tl.oracles.tree([-1] + [0] * 2000, HALF, tensor([[0.9, 0.1], [0.1, 0.9]]))
+    x = torch.tensor([[2] + [0, 1] * 999 + [0, 0], [2] + [0, 1] * 998 + [0, 2, 0, 0]])
+    seen = conditionals(model, x, 0.5)
+    assert float(seen[0, 0, 0]) == pytest.approx(9**2 / (1 + 9**2), rel=1e-9)
+    root = 9**3 / (1 + 9**3)  # without one that is for 1, which then follows the root
+    assert float(seen[1, 0, 0]) == pytest.approx(root, rel=1e-9)
+    assert float(seen[1, 1998, 0]) == pytest.approx(0.9 * root + 0.1 * (1 - root), rel=1e-9)
 
 
 @pytest.mark.parametrize("most", [1024, 0], ids=["equations", "rounds"])
@@ -287,7 +289,6 @@ def test_exact_solver_finds_the_entropy_of_built_in_models(name: str) -> None:
 
 # --- errors
 
-HALF = tensor([0.5, 0.5])
 EVEN = tensor([[0.5, 0.5], [0.5, 0.5]])
 
 
