@@ -219,12 +219,12 @@ def test_strips_can_be_turned(height: int, width: int, states: int) -> None:
 def test_a_root_of_many_children_does_not_underflow() -> None:
     """1001 leaves speak for 0 and 999 for 1, each at odds of 9: as a product below 9**-999, but in sum odds of 9**2."""
     model = tl.oracles.tree([-1] + [0] * 2000, HALF, tensor([[0.9, 0.1], [0.1, 0.9]]))
-    x = torch.tensor([[2] + [0, 1] * 999 + [0, 0], [2] + [0, 1] * 998 + [0, 2, 0, 0]])
-    seen = conditionals(model, x, 0.5)
-    assert float(seen[0, 0, 0]) == pytest.approx(9**2 / (1 + 9**2), rel=1e-9)
-    root = 9**3 / (1 + 9**3)  # without one that is for 1, which then follows the root
-    assert float(seen[1, 0, 0]) == pytest.approx(root, rel=1e-9)
-    assert float(seen[1, 1998, 0]) == pytest.approx(0.9 * root + 0.1 * (1 - root), rel=1e-9)
+    x = torch.tensor([[2] + [0, 1] * 999 + [0, 0]] * 3)
+    x[1, 2], x[2, 1998] = 2, 2  # an early and a late one for 1, which then follow the root
+    seen, root = conditionals(model, x, 0.5), 9**3 / (1 + 9**3)
+    assert seen[:, 0, 0].tolist() == pytest.approx([9**2 / (1 + 9**2), root, root], rel=1e-9)
+    assert float(seen[1, 2, 0]) == pytest.approx(0.9 * root + 0.1 * (1 - root), rel=1e-9)
+    assert float(seen[2, 1998, 0]) == pytest.approx(0.9 * root + 0.1 * (1 - root), rel=1e-9)
 
 
 @pytest.mark.parametrize("most", [1024, 0], ids=["equations", "rounds"])
