@@ -1,20 +1,27 @@
 """Set-up for the whole test run."""
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
+# virtual machines may announce AMX and not allow it: its kernels for half precision then crash
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 torch.set_num_threads(1)  # the test run itself is spread over the cores
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `data` where the shared data folder is absent."""
-    if DATA.is_dir():
-        return
-    absent = [item for item in items if item.get_closest_marker("data")]
+    """Leave out the tests whose mark names something that is absent here: the shared data folder, or packages."""
+    there = {
+        "data": DATA.is_dir(),
+        "antibodies": all(find_spec(name) for name in ("antiberty", "sapiens", "transformers")),
+    }
+    lacking = [mark for mark, present in there.items() if not present]
+    absent = [item for item in items if any(item.get_closest_marker(mark) for mark in lacking)]
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
