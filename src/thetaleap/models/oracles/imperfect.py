@@ -93,4 +93,4 @@ def _keys(x: Int64[Tensor, "b d"], seed: int) -> Int64[Tensor, " b"]:
 
 def _normal(word: Tensor) -> Tensor:
     """Standard normals by the inverse of their distribution function, at the middles of 2**52 equal cells."""
-    return torch.special.ndtri((_right(word, 12) + 0.5) * 2.0**-52)
+    return torch.special.ndtri((_right(word, 12).to(torch.float64) + 0.5) * 2.0**-52)
