@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from .adaptive import step_costs
 from .checks import require, require_count, require_number
+from .denoiser import Denoiser
 from .planning import EntropyTable, counted, pilot_entropies, planned
 from .schedules import Schedule
 
@@ -20,6 +22,7 @@ __all__ = [
     "EntropyTable",
     "Grid",
     "Times",
+    "adaptive",
     "alpha_power",
     "check",
     "cosine",
@@ -86,6 +89,46 @@ def alpha_power(schedule: Schedule, exponent: float = 2.0) -> Grid:
         return times
 
     return grid
+
+
+LOOKS, SITES, MOST = 32, 1024, 10**5
+"""Of `adaptive`: evaluations of each pilot, sites of all pilots together by default, and the most steps."""
+
+
+def adaptive(
+    model: Denoiser, tolerance: float, *, delta: float = 0.0, pilots: int | None = None, seed: int = 0
+) -> Times:
+    """The alpha-power-2 grid with as many steps as `tolerance` asks for, for a model without masks.
+
+    The tolerance is in nats per site: what moving sites independently of each other within steps may cost in all. This
+    is the KL divergence from the paths of the true reverse process to those of `Tweedie`; the law of the samples is
+    nearer than that, and nearer still with `Multistep`. `adaptive.step_costs` estimates it by pilots on a grid of 32
+    steps, and it falls as one over the number of steps.
+
+    Grids with steps of equal cost were tried: 15% better for the paths of `Tweedie`, up to 6 times worse for the law
+    of `Multistep`.
+
+    Args:
+        model: a model of a uniform or general process.
+        tolerance: nats per site.
+        delta: the time at which to stop.
+        pilots: samples to estimate from, at 32 evaluations each; by default as many as have 1024 sites together, and
+            at least 4.
+        seed: of the pilots.
+    """
+    require_number("tolerance", tolerance, 0, math.inf)
+    name = type(model.process).__name__
+    require(model.process.mask is None, "model", name, "with masks give the tolerance to sample(), which counts sites")
+    require(0 <= delta < model.horizon, "delta", delta, f"give a time in [0, {model.horizon:g})")
+    pilots = max(4, SITES // model.length) if pilots is None else pilots
+    require_count("pilots", pilots)
+    grid = alpha_power(model.process.schedule)
+    with torch.no_grad():
+        cost = float(step_costs(model, grid(model.horizon, delta, LOOKS), pilots, seed).sum())
+    steps = max(1, math.ceil(LOOKS * cost / tolerance))
+    least = tolerance * steps / MOST
+    require(steps <= MOST, "tolerance", tolerance, f"asks for {steps} steps; give at least {least:.1g}")
+    return grid(model.horizon, delta, steps)
 
 
 def check(grid: Tensor, horizon: float) -> Times:
