@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 import thetaleap as tl
+from thetaleap.noise import Noise
+from thetaleap.reverse import Reverse
+from thetaleap.solvers import Solver
+from thetaleap.solvers.base import Memory, Step, plan_of
 
 CUBE, MOVING = tl.load("cube3"), tl.load("cube3-uniform")
 
@@ -58,3 +66,80 @@ def test_laws_of_networks() -> None:
     own = tl.from_network(tl.Masked(2), length=2, network=lambda x, t: torch.zeros((*x.shape, 2)), time_free=True)
     law = tl.exact.law(own, tl.FirstHitting(), grid(1, 0))
     torch.testing.assert_close(law, torch.full((2, 2), 0.25, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Asking(Solver):
+    """Asks `ask(x, noise)` for the next state in every step, and remembers the states before in a few ways."""
+
+    ask: Callable[[torch.Tensor, Noise], torch.Tensor]
+    evaluations = 1
+
+    def step(self, reverse: Reverse, x: torch.Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+        past = plan_of(memory)
+        new = self.ask(past["far"] // 2**50 if past else x, noise)
+        return Step(new, {"far": new * 2**50, "odd": new % 2 == 1, "part": new / 7})
+
+
+PAIR = tl.oracles.joint(torch.full((3, 3), 1 / 9), tl.Uniform(3), horizon=6.0)
+HALVES = torch.tensor([0.5, 0.25])
+SETS = [torch.tensor(heads) for heads in itertools.product((0, 1), repeat=2)]
+
+
+def asked(ask: Callable[[torch.Tensor, Noise], torch.Tensor], times: torch.Tensor) -> torch.Tensor:
+    return tl.exact.law(PAIR, Asking(ask), times)
+
+
+def chance(heads: torch.Tensor) -> float:
+    """That coins with chances HALVES fall like this."""
+    return float(torch.where(heads == 1, HALVES, 1 - HALVES).prod())
+
+
+def toss(x: torch.Tensor, noise: Noise) -> torch.Tensor:
+    return noise.flip(HALVES.double().expand(len(x), 2))
+
+
+def test_coins_without_a_choice() -> None:
+    def ask(x: torch.Tensor, noise: Noise) -> torch.Tensor:
+        first, second = toss(x, noise("one")), toss(x, noise("two"))
+        return torch.zeros_like(x).flatten().index_fill(0, first, 1).index_fill(0, second, 2).view_as(x)
+
+    truth = torch.zeros(3, 3, dtype=torch.float64)
+    for first, second in itertools.product(SETS, SETS):
+        truth[tuple(torch.where(second == 1, 2, first))] += chance(first) * chance(second)
+    torch.testing.assert_close(asked(ask, grid(6, 3, 0)), truth, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_choices_that_depend_on_the_coins(everywhere: bool) -> None:
+    """Weights that change with the number of heads, at the heads or at all sites."""
+
+    def ask(x: torch.Tensor, noise: Noise) -> torch.Tensor:
+        heads = torch.zeros(x.numel(), dtype=torch.int64).index_fill(0, toss(x, noise), 1).view_as(x)
+        sites = torch.arange(x.numel()) if everywhere else torch.nonzero(heads.flatten()).flatten()
+        table = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.8, 0.1]], dtype=torch.float64)
+        values = noise.choose(sites, 2, table[heads.sum(1)[sites // 2]], stay=False)
+        return torch.zeros_like(x).flatten().index_copy(0, sites, values).view_as(x)
+
+    table = [[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.8, 0.1]]
+    truth = torch.zeros(3, 3, dtype=torch.float64)
+    for heads, a, b in itertools.product(SETS, range(3), range(3)):
+        row = table[int(heads.sum())]
+        first, second = (row[v] if everywhere or heads[n] else float(v == 0) for n, v in enumerate((a, b)))
+        truth[a, b] += chance(heads) * first * second
+    torch.testing.assert_close(asked(ask, grid(6, 0)), truth, atol=1e-13, rtol=0)
+
+
+def test_memories_are_told_apart() -> None:
+    """States come back from memories too wide for one number."""
+    law = asked(lambda x, noise: x, grid(6, 4, 2, 0))
+    torch.testing.assert_close(law, torch.full((3, 3), 1 / 9, dtype=torch.float64), atol=1e-13, rtol=0)
+
+
+def test_a_jump_forks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six sites of two values jump, or not: 64 ways from each of 64 states, and not 3**6."""
+    model = tl.oracles.joint(torch.full((2,) * 6, 1 / 64), tl.Uniform(2), horizon=6.0)
+    most, unfold = [], Reverse.look
+    monkeypatch.setattr(Reverse, "look", lambda self, x, t: most.append(len(x)) or unfold(self, x, t))
+    tl.exact.law(model, tl.Tweedie(), grid(6, 3, 0))
+    assert max(most) == 64 * 64
