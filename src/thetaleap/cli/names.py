@@ -8,7 +8,10 @@ from typing import Any
 
 from .. import grids, planners, solvers
 from ..checks import require, require_choice
+from ..denoiser import Denoiser
 from ..planners import Planner
+from ..processes import Masked, Process, RateMatrix, Uniform
+from ..recommendation import recommend
 from ..solvers import Solver
 
 
@@ -37,6 +40,9 @@ SOLVERS: dict[str, Entry] = {
     "parallel-decoding": Entry(solvers.ParallelDecoding, "image tokens in very few steps, the surest first (MaskGIT)"),
     "semi-autoregressive": Entry(solvers.SemiAutoregressive, "text, block by block from left to right (LLaDA)"),
 }
+
+AUTO = "auto"
+"""Not a solver: the one that `recommend` names for the model and the budget."""
 
 AS_NEEDED = [name for name, entry in SOLVERS.items() if entry.solver.evaluations is None]
 """Those that take no budget of evaluations."""
@@ -72,7 +78,7 @@ HYPER = list(dict.fromkeys(name for entry in SOLVERS.values() for name in defaul
 
 def build(name: str, given: dict[str, Any]) -> Solver:
     """The solver called `name`, with those of the hyper-parameters `given` that are not None."""
-    require_choice("solver", name, SOLVERS)
+    require_choice("solver", name, (AUTO, *SOLVERS))
     solver = SOLVERS[name].solver
     known = defaults(solver)
     chosen = {key: value for key, value in given.items() if value is not None}
@@ -82,6 +88,66 @@ def build(name: str, given: dict[str, Any]) -> Solver:
     if "planner" in chosen:
         chosen["planner"] = make_planner(chosen["planner"])
     return solver(**chosen)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A solver and its grid, as asked for on the command line or as recommended."""
+
+    solver: Solver
+    grid: grids.Grid | None
+    spacing: str
+    """The name of the grid."""
+    reason: str = ""
+    """Why it is recommended, if it is."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to spend, and when, as given on the command line."""
+
+    nfe: int | None
+    steps: int | None
+    tolerance: float | None
+    grid: str | None
+    delta: float | None
+
+
+def choose(model: Denoiser | None, name: str, given: dict[str, Any], budget: Budget) -> Choice:
+    """The solver called `name`; for "auto" the one that suits the `model` and the budget."""
+    if name == AUTO:
+        assert model is not None
+        others = {"steps": budget.steps, "tolerance": budget.tolerance, "grid": budget.grid, "delta": budget.delta}
+        for key, value in {**given, **others}.items():
+            require(value is None, _flag(key), value, "--solver auto decides it; leave it out, or name a solver")
+        if budget.nfe is None:
+            raise ValueError("--nfe is missing: --solver auto chooses by how much it may spend, for example --nfe 8")
+        advice = recommend(model, budget.nfe)
+        return Choice(advice.solver, advice.grid, AUTO, advice.reason)
+    solver = build(name, given)
+    if budget.tolerance is not None:
+        require(budget.grid is None, "--grid", budget.grid, "the tolerance decides it; leave it out")
+        return Choice(solver, None, "tolerance")
+    spacing = budget.grid or "uniform"
+    require_choice("grid", spacing, GRIDS)
+    if name not in AS_NEEDED and budget.nfe is None and budget.steps is None:
+        raise ValueError(f"--nfe and --steps are missing: say how much {name} may spend, for example --nfe 64")
+    return Choice(solver, GRIDS[spacing], spacing)
+
+
+def works_for(solver: Solver) -> str:
+    """The processes that `solver` accepts."""
+    every = (Masked(2), Uniform(2), RateMatrix.ring(3))
+    accepted = [type(process).__name__ for process in every if _accepts(solver, process)]
+    return "any" if len(accepted) == len(every) else ", ".join(accepted)
+
+
+def _accepts(solver: Solver, process: Process) -> bool:
+    try:
+        solver.check(process, length=2)
+    except ValueError:
+        return False
+    return True
 
 
 def make_planner(text: str) -> Planner:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..checks import require_choice
+from ..checks import require, require_choice
 from ..denoiser import Denoiser
 from ..noise import philox
 from ..processes import Masked, Uniform
@@ -22,7 +22,9 @@ class BuiltIn:
     """A model that `load` knows by name."""
 
     about: str
-    make: Callable[[], Denoiser]
+    make: Callable[..., Denoiser]
+    options: tuple[str, ...] = ()
+    """What `make` takes by keyword."""
 
 
 def _simplex(seed: int, *shape: int) -> torch.Tensor:
@@ -79,10 +81,77 @@ BUILT_IN: dict[str, BuiltIn] = {
 }
 
 
-def load(name: str) -> Any:
-    """A built-in model by name, a `Denoiser`; ``thetaleap models`` lists them."""
-    require_choice("model", name, BUILT_IN)
-    return BUILT_IN[name].make()
+PLACE = ("length", "dtype", "device")
 
 
-__all__ = ["BUILT_IN", "BuiltIn", "Network", "from_network", "load", "oracles"]
+def _published(kind: str) -> Callable[..., Denoiser]:
+    def make(source: str, **options: Any) -> Denoiser:
+        from . import published
+
+        return getattr(published, kind)(source, **options)
+
+    return make
+
+
+def _mlm(source: str, **options: Any) -> Denoiser:
+    from .masked_lm import mlm
+
+    require("length" in options, "length", None, f"say how many sites: load('mlm:{source}', length=120)")
+    return mlm(source, **options)
+
+
+def _antiberty(**options: Any) -> Denoiser:
+    from .antibodies import antiberty
+
+    return antiberty(**options)
+
+
+def _sapiens(chain: str) -> Callable[..., Denoiser]:
+    def make(**options: Any) -> Denoiser:
+        from .antibodies import sapiens
+
+        return sapiens(chain, **options)
+
+    return make
+
+
+BUILT_IN |= {
+    "antiberty": BuiltIn("AntiBERTy, a masked language model of antibodies; a package to install", _antiberty, PLACE),
+    "sapiens-vh": BuiltIn("Sapiens, heavy chains of human antibodies; a package to install", _sapiens("vh"), PLACE),
+    "sapiens-vl": BuiltIn("Sapiens, light chains of human antibodies; a package to install", _sapiens("vl"), PLACE),
+}
+
+ADAPTERS: dict[str, BuiltIn] = {
+    "radd": BuiltIn("text models of RADD (JingyangOu/radd-lambda-dce)", _published("radd"), PLACE),
+    "sedd": BuiltIn("text models of SEDD, absorbing or uniform (louaaron/sedd-small)", _published("sedd"), PLACE),
+    "mdlm": BuiltIn("text models of MDLM (kuleshov-group/mdlm-owt)", _published("mdlm"), PLACE),
+    "mlm": BuiltIn("any masked language model of Hugging Face: BERT, RoBERTa, ESM", _mlm, (*PLACE, "allowed")),
+}
+"""Models from a file, a folder or a hub id, given behind a colon."""
+
+
+def load(name: str, **options: Any) -> Any:
+    """A model, a `Denoiser`: a built-in one by name, or ``KIND:SOURCE``, as in ``radd:folder`` or ``mlm:some/hub-id``.
+
+    ``thetaleap models`` lists both. Nothing is downloaded unless the source is a hub id.
+
+    Args:
+        name: of the model.
+        options: for models that come from elsewhere, ``length``, ``dtype`` and ``device``; for ``mlm:`` also
+            ``allowed``, the tokens that may be written.
+    """
+    kind, colon, source = name.partition(":")
+    if colon:
+        require_choice("model", kind, ADAPTERS)
+        require(source != "", "model", name, f"say where it is, as in {kind}:folder")
+        entry, place = ADAPTERS[kind], (source,)
+    else:
+        require_choice("model", name, BUILT_IN)
+        entry, place = BUILT_IN[name], ()
+    for key, value in options.items():
+        has = f"it takes {', '.join(entry.options)}" if entry.options else "it takes no options"
+        require(key in entry.options, key, value, f"{kind} has no such option; {has}")
+    return entry.make(*place, **options)
+
+
+__all__ = ["ADAPTERS", "BUILT_IN", "BuiltIn", "Network", "from_network", "load", "oracles"]

@@ -1,0 +1,185 @@
+"""``thetaleap sample``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .. import __version__, files, sampling
+from ..checks import require_choice
+from ..models import load
+from ..sampling import Samples
+from ..solvers import Solver
+from .base import app, print_lines, table_of
+from .names import AS_NEEDED, AUTO, GRIDS, HYPER, PLANNERS, SOLVERS, Budget, choose, defaults
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+PREVIEW = 8
+"""Samples shown when there is no file to put them in."""
+
+
+def _budget(help: str, show_default: bool | str = True) -> Any:
+    return typer.Option(help=help, show_default=show_default, rich_help_panel="How much, and when")
+
+
+def _hyper(name: str, help: str) -> Any:
+    """An option that sets the hyper-parameter `name` of the solvers that have it."""
+    owners = {solver: defaults(entry.solver) for solver, entry in SOLVERS.items() if name in defaults(entry.solver)}
+    values = dict.fromkeys(str(has[name]) for has in owners.values() if has[name] is not None)
+    default = f" [dim]\\[default: {' or '.join(values)}][/]" if values else ""
+    about = f"{help} For {', '.join(owners)}.{default}"
+    return typer.Option(help=about, show_default=False, rich_help_panel="Solver")
+
+
+def _place(help: str) -> Any:
+    return typer.Option(help=help, show_default="the model's own", rich_help_panel="Model")
+
+
+def _output(help: str, *names: str, show_default: bool | str = True, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, show_default=show_default, metavar=metavar, rich_help_panel="Samples")
+
+
+MODEL = "A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them."
+METHOD = (
+    "The method: [cyan]thetaleap solvers[/] lists them. [cyan]auto[/] takes what measured best for models of this kind "
+    "at --nfe, and says why."
+)
+NFE = (
+    "The most network evaluations to spend on a sample, at least 1. Give this or --steps; leave both out for "
+    f"{' and '.join(AS_NEEDED)}, which spend what they need."
+)
+TOLERANCE = (
+    "The error to allow, in nats per site, in place of --nfe: each sample then spends what it needs. For multistep, "
+    "and for tweedie (with masks, with --planner fixed-count or low-discrepancy)."
+)
+DELTA = (
+    "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
+    "evaluation."
+)
+OUT = "The file to write: .parquet (tokens, nfe, and how they were made), .jsonl (tokens, nfe) or .npy (tokens)."
+
+
+@app.command()
+def sample(
+    model: Annotated[
+        str,
+        typer.Argument(help="A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them.", metavar="MODEL"),
+    ],
+    solver: Annotated[str, typer.Option(help=METHOD)] = "trapezoidal",
+    nfe: Annotated[int | None, _budget(NFE, show_default=False)] = None,
+    tolerance: Annotated[float | None, _budget(TOLERANCE, show_default=False)] = None,
+    steps: Annotated[
+        int | None, _budget("The number of steps, at least 1, instead of --nfe.", show_default=False)
+    ] = None,
+    grid: Annotated[
+        str | None, _budget(f"How the steps are spaced in time: {', '.join(GRIDS)}.", show_default="uniform")
+    ] = None,
+    delta: Annotated[float | None, _budget(DELTA, show_default="0 if the solver can step there, else 0.001")] = None,
+    theta: Annotated[
+        float | None, _hyper("theta", "Where in the step the second evaluation is: in (0, 1), for rk2 in (0, 1].")
+    ] = None,
+    rule: Annotated[
+        str | None, _hyper("rule", "Several events at one site overwrite each other (exact) or are dropped (reject).")
+    ] = None,
+    align: Annotated[
+        str | None,
+        _hyper("align", "Intensities of two states are added by destination, by displacement, or on a ring (cyclic)."),
+    ] = None,
+    order: Annotated[
+        str | None, _hyper("order", "Which sites of a block go first: the surest (confidence) or any (random).")
+    ] = None,
+    block_length: Annotated[
+        int | None, _hyper("block_length", "Sites per block, at least 1; one block if not given.")
+    ] = None,
+    randomness: Annotated[float | None, _hyper("randomness", "Noise on the confidence, at least 0.")] = None,
+    extrapolation: Annotated[str | None, _hyper("extrapolation", "Of conditionals: linear or logit.")] = None,
+    weight: Annotated[
+        float | None, _hyper("weight", "How far to extrapolate, at least 0; if not given, by rule.")
+    ] = None,
+    window: Annotated[int | None, _hyper("window", "Steps between the two looks, at least 1.")] = None,
+    floor: Annotated[float | None, _hyper("floor", "What share of a probability to keep at least, 0 to 1.")] = None,
+    planner: Annotated[str | None, _hyper("planner", f"Which masked sites go together: {', '.join(PLANNERS)}.")] = None,
+    length: Annotated[int | None, _place("Sites, for models that leave it open.")] = None,
+    device: Annotated[str | None, _place("Where the network runs, as in cuda:0.")] = None,
+    dtype: Annotated[str | None, _place(f"The network's precision: {', '.join(DTYPES)}.")] = None,
+    num: Annotated[int, _output("How many samples, at least 1.")] = 16,
+    seed: Annotated[
+        int, _output("From 0 to 2^64 - 1. Sample i depends on the seed and i alone, not on --num or --batch-size.")
+    ] = 0,
+    batch_size: Annotated[
+        int | None, _output("Samples run together, at least 1.", show_default="as fits 128 MiB")
+    ] = None,
+    out: Annotated[Path | None, _output(OUT, metavar="FILE", show_default="none, show a few samples")] = None,
+    force: Annotated[bool, _output("Replace the file if it exists.", "--force")] = False,
+) -> None:
+    """Draw samples from a model, and write them to a file or show a few.
+
+    Example: [cyan]thetaleap sample chain64 --solver trapezoidal --theta 0.5 --nfe 64 --num 1000 --out x.parquet[/]
+    """
+    options = locals()
+    place = {name: options[name] for name in ("length", "device", "dtype") if options[name] is not None}
+    if dtype is not None:
+        require_choice("dtype", dtype, DTYPES)
+        place["dtype"] = getattr(torch, dtype)
+    budget = Budget(nfe, steps, tolerance, grid, delta)
+    denoiser = None if solver != AUTO else load(model, **place)
+    choice = choose(denoiser, solver, {name: options[name] for name in HYPER}, budget)
+    if out is not None:
+        files.check_target(out, force)
+    if choice.reason:
+        typer.echo(f"auto: {choice.solver!r}\n{choice.reason}", err=True)
+    denoiser = denoiser or load(model, **place)
+    start = time.perf_counter()
+    samples = sampling.sample(
+        denoiser,
+        choice.solver,
+        nfe=nfe,
+        tolerance=tolerance,
+        steps=steps,
+        grid=choice.grid,
+        num=num,
+        seed=seed,
+        delta=delta,
+        batch_size=batch_size,
+    )
+    seconds = time.perf_counter() - start
+    if out is None:
+        Console().print(preview(samples, getattr(denoiser, "tokenizer", None)))
+    else:
+        walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
+        card = {"model": model, "solver": repr(choice.solver), **walk, "seed": seed, "version": __version__}
+        files.write(out, samples, card)
+    print_lines(summary(model, choice.solver, samples, seconds, out))
+
+
+def preview(samples: Samples, tokenizer: Any = None) -> Table:
+    """The first few samples: text in full, tokens cut at the width of the terminal."""
+    table = table_of("#sample", "#nfe", "tokens" if tokenizer is None else "text")
+    for n, (tokens, nfe) in enumerate(zip(samples.x[:PREVIEW].tolist(), samples.nfe.tolist(), strict=False)):
+        if tokenizer is None:
+            row = Text(" ".join(map(str, tokens)), no_wrap=True, overflow="ellipsis")
+        else:
+            row = Text(tokenizer.decode(tokens), overflow="fold")
+        table.add_row(str(n), str(nfe), row)
+    return table
+
+
+def summary(model: str, solver: Solver, samples: Samples, seconds: float, out: Path | None) -> dict[str, str]:
+    """What was done, and at what cost."""
+    nfe, num = samples.nfe, len(samples.nfe)
+    return {
+        "model": model,
+        "solver": repr(solver),
+        "samples": str(num),
+        "evaluations": f"{float(nfe.double().mean()):.1f} per sample ({int(nfe.min())} to {int(nfe.max())})",
+        **{name: f"{value:.4f}" for name, value in samples.info.items()},
+        "seconds": f"{seconds:.2f} ({num / seconds:.1f} samples per second)",
+        "file": "none (keep them with --out samples.parquet)" if out is None else str(out),
+    }
