@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import thetaleap as tl
+from thetaleap.processes import Process
 from thetaleap.solvers import Solver
 
 from . import reference
@@ -145,7 +146,12 @@ PLANNED: list[Solver] = [
 SOLVERS: list[Solver] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED]
 
 
+def allowed(solver: Solver, process: Process) -> bool:
+    """Whether `solver` makes sense for `process`."""
+    masks_only = solver in DECODING or solver in PLANNED or isinstance(solver, tl.FirstHitting)
+    return process.mask is not None or not masks_only
+
+
 def works(solver: Solver, case: Case) -> bool:
     """Whether `solver` makes sense on `case`."""
-    masks_only = solver in DECODING or solver in PLANNED or isinstance(solver, tl.FirstHitting)
-    return case.model.process.mask is not None or not masks_only
+    return allowed(solver, case.model.process)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thetaleap.exact import plackett_luce
+from thetaleap.enumeration import plackett_luce
 from thetaleap.noise import Stream, inverse_cdf, largest, philox
 
 F = 2**64 - 1
@@ -135,3 +135,27 @@ def test_largest_takes_the_first_of_equals() -> None:
     key = torch.tensor([[1.0, 3.0, 3.0, 3.0], [-math.inf, 0.0, -1.0, 5.0]], dtype=torch.float64)
     assert largest(key, torch.tensor([2, 1])).tolist() == [[False, True, True, False], [False, False, False, True]]
     assert largest(key, torch.tensor([0, 4])).sum(1).tolist() == [0, 4]
+
+
+def test_a_question_may_be_put_in_parts_but_not_twice() -> None:
+    """The parts of a choice, and of a batch, are what the whole would be; asking for a number again is an error."""
+    weights = torch.full((12, 4), 0.25, dtype=torch.float64)
+    sites = torch.arange(12)
+    whole = Stream(0, 0, 4)("value").choose(sites, 3, weights, stay=False)
+    stream = Stream(0, 0, 4)
+    parts = [stream("value").choose(some, 3, weights[: len(some)], stay=False) for some in sites.split(5)]
+    assert torch.equal(torch.cat(parts), whole)
+    with pytest.raises(RuntimeError, match="asked twice"):
+        stream("value").choose(sites[3:6], 3, weights[:3], stay=False)
+
+    half = torch.full((4, 3), 0.5, dtype=torch.float64)
+    heads = Stream(0, 0, 4)("coin").flip(half)
+    odd, even = torch.tensor([1, 3]), torch.tensor([0, 2])
+    stream = Stream(0, 0, 4)
+    for rows in (odd, even):
+        some = stream[rows]("coin").flip(half[:2])
+        assert torch.equal(rows[some // 3] * 3 + some % 3, heads[torch.isin(heads // 3, rows)])
+    with pytest.raises(RuntimeError, match="asked twice"):
+        stream[torch.tensor([2])]("coin").flip(half[:1])
+    with pytest.raises(RuntimeError, match="asked twice"):
+        stream("coin").flip(half)

@@ -2,14 +2,18 @@
 
 from . import exact, grids
 from .comparison import Contender, compare, default_contenders
+from .conditioning import FREE
 from .models import from_network, load, oracles
 from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
 from .processes import Masked, RateMatrix, Uniform
+from .recommendation import Recommendation, recommend
 from .sampling import Moment, Samples, sample
 from .schedules import Constant, Cosine, Geometric, LogLinear
+from .shaping import constrained, guided, tempered
 from .solvers import (
     RK2,
     AdamsBashforth,
+    Blocks,
     Euler,
     ExponentialTrapezoidal,
     FirstHitting,
@@ -25,9 +29,11 @@ from .solvers import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "FREE",
     "RK2",
     "AdamsBashforth",
     "Bernoulli",
+    "Blocks",
     "Confidence",
     "Constant",
     "Contender",
@@ -45,6 +51,7 @@ __all__ = [
     "Multistep",
     "ParallelDecoding",
     "RateMatrix",
+    "Recommendation",
     "Samples",
     "SemiAutoregressive",
     "TauLeaping",
@@ -53,11 +60,15 @@ __all__ = [
     "Uniform",
     "Uniformization",
     "compare",
+    "constrained",
     "default_contenders",
     "exact",
     "from_network",
     "grids",
+    "guided",
     "load",
     "oracles",
+    "recommend",
     "sample",
+    "tempered",
 ]

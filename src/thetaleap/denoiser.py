@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +11,11 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from .processes import Process
+
+MEMORY = 128 * 2**20
+"""Bytes of working memory for rows, by default."""
+COPIES = 8
+"""Copies of a row in float64 that are alive at a time, at most."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,20 @@ class Denoiser(Protocol):
         ...
 
 
+@runtime_checkable
+class PerSample(Protocol):
+    """A model that says other things of other samples: it holds prompts, labels or weights for each."""
+
+    def of(self, samples: Int64[Tensor, " b"]) -> Denoiser:
+        """The model for a batch that consists of these samples of the run."""
+        ...
+
+
+def of_samples(model: Denoiser, samples: Int64[Tensor, " b"]) -> Denoiser:
+    """`model` for a batch that consists of these samples of the run."""
+    return model.of(samples) if isinstance(model, PerSample) else model
+
+
 @dataclass(frozen=True)
 class Dense:
     """Conditionals that are there already, for every site."""
@@ -80,24 +100,63 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Selected:
-    """Conditionals of some of the samples."""
+class Mosaic:
+    """Conditionals put together from several evaluations: sample i is row ``row[i]`` of ``parts[part[i]]``."""
 
-    whole: Conditionals
-    rows: Int64[Tensor, " b"]
+    parts: tuple[Conditionals, ...]
+    part: Int64[Tensor, " b"]
+    row: Int64[Tensor, " b"]
     length: int
 
+    @staticmethod
+    def of(whole: Conditionals, batch: int, length: int, device: torch.device) -> Mosaic:
+        """`whole`, of so many samples, as it is."""
+        if isinstance(whole, Mosaic):
+            return whole
+        each = torch.arange(batch, device=device)
+        return Mosaic((whole,), torch.zeros_like(each), each, length)
+
+    def __getitem__(self, rows: Int64[Tensor, " k"]) -> Mosaic:
+        """The same for the samples at `rows`."""
+        if len(self.parts) == 1:
+            return Mosaic(self.parts, self.part[rows], self.row[rows], self.length)
+        used, part = torch.unique(self.part[rows], return_inverse=True)
+        return Mosaic(tuple(self.parts[n] for n in used.tolist()), part, self.row[rows], self.length)
+
+    def replaced(self, rows: Int64[Tensor, " k"], by: Mosaic) -> Mosaic:
+        """The same, but with `by` for the samples at `rows`."""
+        part = self.part.index_copy(0, rows, by.part + len(self.parts))
+        both = Mosaic(self.parts + by.parts, part, self.row.index_copy(0, rows, by.row), self.length)
+        return both[torch.arange(len(part), device=part.device)]
+
     def logits(self, sites: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
-        return self.whole.logits(self.rows[sites // self.length] * self.length + sites % self.length)
+        sample = sites // self.length
+        places, which = self.row[sample] * self.length + sites % self.length, self.part[sample]
+        if len(self.parts) == 1:
+            return self.parts[0].logits(places)
+        order, rows = [], []
+        for n, part in enumerate(self.parts):
+            here = torch.nonzero(which == n).flatten()
+            if len(here):
+                order.append(here)
+                rows.append(part.logits(places[here]))
+        if not rows:
+            return self.parts[0].logits(places)
+        return torch.cat(rows)[torch.argsort(torch.cat(order))]
 
     def alike(self) -> Alike | None:
-        same = self.whole.alike()
-        return None if same is None else Alike(same.kind[self.rows], same.kinds)
+        same = self.parts[0].alike() if len(self.parts) == 1 else None
+        return None if same is None else Alike(same.kind[self.row], same.kinds)
 
 
 @runtime_checkable
 class Seen(Protocol):
     """What a jump needs to know about the clean tokens."""
+
+    @property
+    def at_once(self) -> int:
+        """How many rows may be worked on together."""
+        ...
 
     def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         """Rows of the leave-one-out conditional at flat indices `sites`."""
@@ -119,20 +178,25 @@ class Look:
     where: str
     first: int = 0
     rows: Int64[Tensor, " b"] | None = None
+    memory: int = MEMORY
+
+    @property
+    def at_once(self) -> int:
+        return max(1, self.memory // (COPIES * 8 * self.states))
 
     def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         """Rows of the leave-one-out conditional at flat indices `sites`."""
         logits = self.conditionals.logits(sites)
-        if tuple(logits.shape) != (len(sites), self.states):
+        if logits.shape != (sites.shape[0], self.states):
             raise ValueError(
                 f"logits of shape {tuple(logits.shape)}: the model must give one row of {self.states} values for "
                 f"each of the {len(sites)} sites asked for"
             )
-        logits = logits.to(torch.float64)
-        top = logits.amax(1)
-        if len(sites) and not bool(torch.isfinite(top).all()):
-            self._complain(sites, logits, top)
-        return torch.softmax(logits, 1)
+        rows = torch.softmax(logits.to(torch.float64), 1)
+        # a row without a largest finite logit is NaN from end to end
+        if math.isnan(float(rows[:, 0].sum())):
+            self._complain(sites, logits)
+        return rows
 
     def alike(self) -> Alike | None:
         """Which samples have the same rows: known only where all are looked at at one time."""
@@ -141,11 +205,21 @@ class Look:
     def __getitem__(self, rows: Int64[Tensor, " k"]) -> Look:
         """The same for the samples at `rows`."""
         samples = rows if self.rows is None else self.rows[rows]
-        part = Selected(self.conditionals, rows, self.x.shape[1])
         time = self.t if self.t.ndim == 0 else self.t[rows]
-        return replace(self, x=self.x[rows], t=time, conditionals=part, rows=samples)
+        return replace(self, x=self.x[rows], t=time, conditionals=self._mosaic()[rows], rows=samples)
 
-    def _complain(self, sites: Tensor, logits: Tensor, top: Tensor) -> None:
+    def replaced(self, rows: Int64[Tensor, " k"], by: Look) -> Look:
+        """The same, but with `by` for the samples at `rows`."""
+        batch, patch = len(self.x), by._mosaic()
+        time = self.t.expand(batch).index_copy(0, rows, by.t.expand(len(rows)))
+        x = self.x.index_copy(0, rows, by.x)
+        return replace(self, x=x, t=time, conditionals=self._mosaic().replaced(rows, patch))
+
+    def _mosaic(self) -> Mosaic:
+        return Mosaic.of(self.conditionals, len(self.x), self.x.shape[1], self.x.device)
+
+    def _complain(self, sites: Tensor, logits: Tensor) -> None:
+        top = logits.amax(1)
         n = int(torch.nonzero(~torch.isfinite(top))[0])
         row, site = divmod(int(sites[n]), self.x.shape[1])
         if bool(torch.isnan(logits[n]).any()):

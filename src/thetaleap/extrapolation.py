@@ -30,6 +30,10 @@ class Extrapolated:
     form: Form
     floor: float = 0.0
 
+    @property
+    def at_once(self) -> int:
+        return max(1, self.later.at_once // 2)
+
     def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         new, old = self.later.probabilities(sites), self.earlier.probabilities(sites)
         w = self.weight[sites // self.later.x.shape[1]].unsqueeze(1)

@@ -25,6 +25,11 @@ class Intensity(Protocol):
         """Whether `bound` is the total itself."""
         ...
 
+    @property
+    def at_once(self) -> int:
+        """How many rows may be worked on together."""
+        ...
+
     def bound(self) -> Bound:
         """At least the total intensity of each site; costs no conditionals; (1, 1) if all alike."""
         ...
@@ -52,6 +57,10 @@ class Frozen:
     @property
     def tight(self) -> bool:
         return self.process.known_totals
+
+    @property
+    def at_once(self) -> int:
+        return self.seen.at_once
 
     def bound(self) -> Bound:
         return self.process.intensity_bound(self.x, self.seen.t)
@@ -83,6 +92,10 @@ class Combined:
     scales: tuple[float, float] = (1.0, 1.0)
     """Factors of the earlier and the later intensity, to bring both to one unit of time."""
     tight = False
+
+    @property
+    def at_once(self) -> int:
+        return max(1, self.later.at_once // 2)
 
     def bound(self) -> Bound:
         old, new = self.scales

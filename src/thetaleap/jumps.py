@@ -7,6 +7,7 @@ draw there: a value, or nothing, which makes good for the coin (thinning).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,13 +61,23 @@ def leap(
     ceiling = jump_probability(bound.clamp(max=1) if rule == "reject" else bound, rule).expand_as(x)
     sites = noise.flip(ceiling)
     rows, which = distinct(sites, x.shape[1], intensity.alike())
-    rates = intensity.rows(rows) * h
-    positive = _share_positive(rates, which)
-    rates = rates.clamp_min(0)
-    total = rates.sum(1)
-    scale = jump_probability(total, rule) / (total * _at(ceiling, rows))
-    weights = rates * torch.where(total > 0, scale, 0.0).unsqueeze(1)
-    return jump(x, sites, weights, which, noise, stay=not intensity.tight or rule == "reject"), positive
+    stay = not intensity.tight or rule == "reject"
+    positive = Share(0, 0)
+
+    def weights(rows: Int64[Tensor, " k"]) -> Float64[Tensor, "k S"]:
+        nonlocal positive
+        rates = intensity.rows(rows) * h
+        times = None if which is None else torch.bincount(which, minlength=rates.shape[0])
+        whole = _nonzero(rates, times)
+        positive += Share(_nonzero(rates.clamp_min_(0), times), whole)
+        if not stay:  # the coin was all of it: what is left is where to
+            return rates
+        total = rates.sum(1)
+        scale = jump_probability(total, rule) / (total * _at(ceiling, rows))
+        return rates.mul_(torch.where(total > 0, scale, 0.0).unsqueeze(1))
+
+    x = jump(x, sites, Rows(weights, rows, which, intensity.at_once), noise, stay)
+    return x, positive
 
 
 def _at(table: Float64[Tensor, "b d"], sites: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
@@ -74,12 +85,11 @@ def _at(table: Float64[Tensor, "b d"], sites: Int64[Tensor, " n"]) -> Float64[Te
     return table[sites // table.shape[1], sites % table.shape[1]]
 
 
-def _share_positive(rates: Float64[Tensor, "k S"], which: Tensor | None) -> Share:
-    above, any_sign = (rates > 0).sum(1), (rates != 0).sum(1)
-    if which is not None:
-        times = torch.bincount(which, minlength=len(rates))
-        above, any_sign = above * times, any_sign * times
-    return Share(int(above.sum()), int(any_sign.sum()))
+def _nonzero(rates: Float64[Tensor, "k S"], times: Int64[Tensor, " k"] | None) -> int:
+    """How many rates are not zero, if each row stands for so many `times`, or for one."""
+    if times is None:
+        return int(torch.count_nonzero(rates))
+    return int((torch.count_nonzero(rates, 1) * times).sum())
 
 
 def move(
@@ -89,9 +99,14 @@ def move(
     bound = process.kernel_bound(x, alpha_t, alpha_s).expand_as(x)
     sites = noise.flip(bound)
     rows, which = distinct(sites, x.shape[1], seen.alike())
-    kernel = process.kernel(seen.probabilities(rows), x.flatten()[rows], alpha_t, alpha_s)
-    weights = kernel / _at(bound, rows).unsqueeze(1)
-    return jump(x, sites, weights, which, noise, stay=not process.known_totals)
+    if process.mask is not None and process.known_totals:  # a mask that goes becomes what the conditional says
+        return jump(x, sites, Rows(seen.probabilities, rows, which, seen.at_once), noise, stay=False)
+
+    def weights(rows: Int64[Tensor, " k"]) -> Float64[Tensor, "k S"]:
+        kernel = process.kernel(seen.probabilities(rows), x.flatten()[rows], alpha_t, alpha_s)
+        return kernel / _at(bound, rows).unsqueeze(1)
+
+    return jump(x, sites, Rows(weights, rows, which, seen.at_once), noise, stay=not process.known_totals)
 
 
 def distinct(
@@ -110,20 +125,33 @@ def distinct(
     return first[used], place[key]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Weights of new values at sites: ``weights(rows)``, of which each site has the one `which` says, or its own."""
+
+    weights: Callable[[Tensor], Tensor]
+    rows: Int64[Tensor, " k"]
+    which: Int64[Tensor, " n"] | None
+    at_once: int
+
+    def chunks(self, sites: Int64[Tensor, " n"]) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Some of the `sites` after each other, with rows of weights and which of these each has."""
+        if self.which is not None:
+            yield sites, self.weights(self.rows), self.which
+            return
+        for some in sites.split(self.at_once) if sites.shape[0] > self.at_once else (sites,):
+            yield some, self.weights(some), None
+
+
 def jump(
-    x: Int64[Tensor, "b d"],
-    sites: Int64[Tensor, " n"],
-    weights: Float64[Tensor, "k S"],
-    which: Int64[Tensor, " n"] | None,
-    noise: Noise,
-    stay: bool,
+    x: Int64[Tensor, "b d"], sites: Int64[Tensor, " n"], rows: Rows, noise: Noise, stay: bool
 ) -> Int64[Tensor, "b d"]:
-    """Draw new values at `sites`, by the rows `which` of `weights`; with `stay`, what is missing of one leaves the
-    site as it is."""
-    values = noise.choose(sites, x.shape[1], weights, stay, which)
-    flat = x.flatten().clone()
-    if stay:
-        moved = values < weights.shape[1]
-        sites, values = sites[moved], values[moved]
-    flat[sites] = values
+    """Draw new values at `sites`; with `stay`, what is missing of one in a row leaves the site as it is."""
+    flat = x.clone().flatten()
+    for some, weights, which in rows.chunks(sites):
+        values = noise.choose(some, x.shape[1], weights, stay, which)
+        if stay:
+            moved = values < weights.shape[1]
+            some, values = some[moved], values[moved]
+        flat[some] = values
     return flat.view_as(x)

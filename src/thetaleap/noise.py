@@ -11,6 +11,7 @@ batch, the sharding or the device: the numbers are made on the CPU and moved.
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
@@ -28,7 +29,8 @@ WORD = 2**64
 
 @runtime_checkable
 class Noise(Protocol):
-    """Answers random questions for a batch of samples. One label is good for one question of each kind."""
+    """Answers random questions for a batch of samples. One label is good for one question of each kind, which may
+    be put in parts: each about other samples or, for choices, other sites."""
 
     def __call__(self, label: str) -> Noise:
         """An independent source, named within its parent."""
@@ -81,7 +83,28 @@ def philox(key: int, counter: tuple[int, int, int, int], count: int) -> np.ndarr
     """`count` uniforms in [0, 1) with 53 random bits, from the Philox4x64-10 blocks at `counter` and after it."""
     start = sum(word << (64 * n) for n, word in enumerate(counter))
     # numpy steps its counter before it makes a block
-    return np.random.Generator(np.random.Philox(key=key, counter=(start - 1) % 2**256)).random(count)
+    return _GENERATORS.at(_words(key, 2), _words((start - 1) % 2**256, 4)).random(count)
+
+
+def _words(number: int, count: int) -> np.ndarray:
+    """`number` as so many words, the lowest first."""
+    return np.frombuffer(number.to_bytes(8 * count, "little"), dtype="<u8")
+
+
+class _Generators(threading.local):
+    """One generator a thread, to be set: it takes twice as long to make one."""
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(key=0)
+        self.generator = np.random.Generator(self.bits)
+        self.blank = self.bits.state
+
+    def at(self, key: np.ndarray, counter: np.ndarray) -> np.random.Generator:
+        self.bits.state = {**self.blank, "state": {"counter": counter, "key": key}}
+        return self.generator
+
+
+_GENERATORS = _Generators()
 
 
 @dataclass(frozen=True)
@@ -95,7 +118,10 @@ class Stream:
     step: int = 0
     label: str = ""
     rows: Tensor | None = None
-    asked: set[str] = field(default_factory=set, repr=False, compare=False)
+    asked: dict[str, dict[int, tuple[Tensor | None, Tensor | None]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """Of each question: the samples that were asked about, and the last sites, None for all."""
 
     def __post_init__(self) -> None:
         require_count("seed", self.seed, least=0)
@@ -114,17 +140,30 @@ class Stream:
         inner = rows if self.rows is None else self.rows[rows]
         return Stream(self.seed, self.first, self.count, self.device, self.step, self.label, inner, self.asked)
 
-    def _uniforms(self, kind: str, width: int) -> Float64[Tensor, "b width"]:
+    def _uniforms(self, kind: str, width: int, sites: Tensor | None = None) -> Float64[Tensor, "b width"]:
+        """Numbers in [0, 1), of which those at flat indices `sites` are used, or all."""
         name = f"{self.label}:{kind}"
-        if name in self.asked:
-            raise RuntimeError(f"noise label {name!r} is asked twice in step {self.step}: use a fresh label")
-        self.asked.add(name)
+        self._claim(name, sites)
         # lay all samples end to end, so that a batch is one stretch of blocks of four
         begin, end = self.first * width, (self.first + self.count) * width
         block, skip = divmod(begin, 4)
         u = philox(self.seed, (block, self.step, _word(name), 0), end - begin + skip)[skip:]
         table = torch.from_numpy(u).view(self.count, width).to(self.device)
         return table if self.rows is None else table[self.rows]
+
+    def _claim(self, name: str, sites: Tensor | None) -> None:
+        """Note that the numbers of a question are used: all of these samples, or those at `sites`, in order."""
+        parts = self.asked.setdefault(name, {})
+        mine = parts.get(id(self.rows))
+        if mine is None:
+            others = [rows for rows, _ in parts.values()]
+            twice = any(rows is None or self.rows is None or bool(torch.isin(rows, self.rows).any()) for rows in others)
+        else:
+            twice = not _after(sites, mine[1])
+        if twice:
+            raise RuntimeError(f"noise label {name!r} is asked twice in step {self.step}: use a fresh label")
+        if mine is None or sites is None or sites.shape[0]:
+            parts[id(self.rows)] = (self.rows, sites)
 
     def flip(self, probability: Float64[Tensor, "b d"]) -> Int64[Tensor, " n"]:
         heads = self._uniforms("flip", probability.shape[1]) < probability
@@ -138,7 +177,7 @@ class Stream:
         stay: bool,
         which: Int64[Tensor, " n"] | None = None,
     ) -> Int64[Tensor, " n"]:
-        u = self._uniforms("choose", length).flatten()[sites]
+        u = self._uniforms("choose", length, sites).flatten()[sites]
         return inverse_cdf(weights, u, stay, which)
 
     def pick(self, log_weights: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
@@ -151,6 +190,13 @@ class Stream:
 
     def uniform(self, batch: int) -> Float64[Tensor, " b"]:
         return self._uniforms("uniform", 1).flatten()
+
+
+def _after(sites: Tensor | None, before: Tensor | None) -> bool:
+    """Whether all of `sites`, in order, come after those `before`; None are all there are."""
+    if sites is None or before is None:
+        return False
+    return not sites.shape[0] or not before.shape[0] or int(sites[0]) > int(before[-1])
 
 
 def inverse_cdf(
@@ -172,6 +218,12 @@ def inverse_cdf(
 
 def largest(key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
     """The `count` largest entries of each row; of equal ones the first."""
+    most = int(count.max()) if count.shape[0] else 0
+    if 0 < most < key.shape[1]:
+        last = key.topk(most, 1).values.gather(1, (count - 1).clamp_min_(0).unsqueeze(1))
+        keep = (key >= last) & (count > 0).unsqueeze(1)
+        if torch.equal(keep.sum(1), count):  # no ties
+            return keep
     order = torch.argsort(key, dim=1, descending=True, stable=True)
     ranks = torch.arange(key.shape[1], device=key.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, ranks) < count.unsqueeze(1)

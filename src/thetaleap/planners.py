@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .checks import require, require_choice, require_number
 from .denoiser import Look, Seen
-from .jumps import jump, move
+from .jumps import Rows, jump, move
 from .noise import Noise, largest
 from .processes import Process
 
@@ -224,11 +224,12 @@ class Confidence(Counting):
 
     def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
         sites = torch.nonzero(allowed.flatten()).flatten()
-        c = seen.probabilities(sites)
-        values = noise("value").choose(sites, x.shape[1], c, stay=False)
         drawn, log_p = x.flatten().clone(), torch.full(x.shape, -math.inf, dtype=torch.float64, device=x.device)
-        drawn[sites] = values
-        log_p.view(-1)[sites] = c.gather(1, values.unsqueeze(1)).squeeze(1).log()
+        for some in sites.split(seen.at_once):
+            c = seen.probabilities(some)
+            values = noise("value").choose(some, x.shape[1], c, stay=False)
+            drawn[some] = values
+            log_p.view(-1)[some] = c.gather(1, values.unsqueeze(1)).squeeze(1).log()
         heat = float(plan["heat"][0, 0])
         # equal confidences may differ in their last bits from one machine to another; the first site goes first
         keep = noise("keep").pick(log_p / heat, count) if heat else largest(log_p.round(decimals=9), count)
@@ -257,9 +258,10 @@ class EntropyBounded(Planner):
     ) -> Int64[Tensor, "b d"]:
         active = process.active(x)
         sites = torch.nonzero(active.flatten()).flatten()
-        c = seen.probabilities(sites)
         entropy = torch.full(x.shape, math.inf, dtype=torch.float64, device=x.device)
-        entropy.view(-1)[sites] = -torch.xlogy(c, c).sum(1)
+        for some in sites.split(seen.at_once):
+            c = seen.probabilities(some)
+            entropy.view(-1)[some] = -torch.xlogy(c, c).sum(1)
         order = entropy.sort(1).values
         before = order.nan_to_num(posinf=0.0).cumsum(1) - order  # of all surer sites; minus infinity past the last
         count = ((before <= self.gamma) & torch.isfinite(order)).sum(1)
@@ -311,7 +313,7 @@ class InBlocks(Counting):
 def _reveal(x: Tensor, seen: Seen, keep: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, "b d"]:
     """Draw the sites `keep` from their conditionals, each on its own."""
     sites = torch.nonzero(keep.flatten()).flatten()
-    return jump(x, sites, seen.probabilities(sites), None, noise("value"), stay=False)
+    return jump(x, sites, Rows(seen.probabilities, sites, None, seen.at_once), noise("value"), stay=False)
 
 
 def _even_counts(sites: Tensor, moves: int) -> Int64[Tensor, "b moves"]:

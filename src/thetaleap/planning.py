@@ -261,7 +261,7 @@ def _walk(
     noise, wanted = Stream(seed, first, count, model.device), set(measured)
     x = process.prior(count, length, noise("pilot")).to(model.device)
     order = _order(planner, x, model, times, noise("pilot"))
-    reverse = Reverse(model, torch.zeros(count, dtype=torch.int64, device=model.device), first)
+    reverse = Reverse.start(model, count, first)
     each = torch.arange(count, device=model.device)
     for j, t in enumerate(times[:-1].tolist()):
         ahead = order[:, j:] if j in wanted else order[:, j : j + 1]
@@ -329,7 +329,7 @@ def _fingerprint(model: Denoiser) -> Float64[Tensor, "2 d"]:
     x[1, ::2] = torch.arange((length + 1) // 2, device=model.device) % process.states
     half = process.schedule.alpha_inverse((1 + process.schedule.alpha(model.horizon)) / 2)
     found = torch.zeros((2, length), dtype=torch.float64)
-    reverse = Reverse(model, torch.zeros(1, dtype=torch.int64, device=model.device), where="the fingerprint")
+    reverse = replace(Reverse.start(model, 1), where="the fingerprint")
     for row, t in enumerate((model.horizon, float(half))):
         sites = torch.nonzero(process.active(x[row : row + 1])[0]).flatten()
         with torch.no_grad():

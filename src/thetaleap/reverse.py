@@ -2,33 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from .checks import as_time
-from .denoiser import Denoiser, Look, Seen
+from .conditioning import Held
+from .denoiser import MEMORY, Conditionals, Denoiser, Look, Mosaic, Seen, of_samples
 from .intensity import Frozen
 from .jumps import move
 from .noise import Noise
 from .processes import Process
+from .shaping import cost_of
+
+Evaluate = Callable[[Tensor, Tensor, Tensor], Conditionals]
+"""Evaluate sequences at a time, which are these rows of the batch."""
+
+
+class Memo:
+    """The last evaluation of every sample of a batch, for models that ignore time."""
+
+    def __init__(self, batch: int, length: int, device: torch.device) -> None:
+        self.x = torch.full((batch, length), -1, dtype=torch.int64, device=device)
+        self.known: Mosaic | None = None
+
+    def evaluate(self, run: Evaluate, x: Tensor, t: Tensor, rows: Tensor) -> tuple[Conditionals, Tensor]:
+        """What a model says about `x`, samples `rows` of the batch; and which of them it had to be run for."""
+        fresh = torch.nonzero((self.x[rows] != x).any(1)).flatten()
+        if self.known is not None and len(fresh) == 0:
+            return self.known[rows], fresh
+        some = fresh if len(fresh) < len(rows) else slice(None)
+        new = run(x[some], t if t.ndim == 0 else t[some], rows[some])
+        if new.alike() is not None:  # each kind is worked out once as it is
+            return (new if isinstance(some, slice) else run(x, t, rows)), torch.arange(len(rows), device=x.device)
+        part = Mosaic.of(new, len(fresh), x.shape[1], x.device)
+        self.x[rows] = x
+        if self.known is None:
+            each = torch.zeros(len(self.x), dtype=torch.int64, device=x.device)
+            self.known = Mosaic(part.parts, each, each, x.shape[1])
+        self.known = self.known.replaced(rows[fresh], part)
+        return (new if isinstance(some, slice) else self.known[rows]), fresh
 
 
 @dataclass(frozen=True)
 class Reverse:
-    """`model` run backwards for a batch of samples. `nfe` counts the evaluations spent on each."""
+    """`model` run backwards for a batch of samples.
+
+    `nfe` counts the evaluations that each has used, and `spent` those for which the network was run: a model that
+    ignores time is not run again, if there is a `memo`, for a sample that has not changed.
+    """
 
     model: Denoiser
     nfe: Int64[Tensor, " batch"]
+    spent: Int64[Tensor, " batch"]
     first: int = 0
     rows: Int64[Tensor, " b"] | None = None
     where: str = "the first step"
+    memo: Memo | None = None
+    memory: int = MEMORY
+    cost: int = 1
+    """What one evaluation of a sample counts for."""
+    free: Bool[Tensor, "batch d"] | None = None
+    """Sites that may change, if not all."""
+
+    @staticmethod
+    def start(model: Denoiser, batch: int, first: int = 0, memory: int = MEMORY, remember: bool = False) -> Reverse:
+        """Before the first evaluation of samples ``first ...``."""
+        none = torch.zeros(batch, dtype=torch.int64, device=model.device)
+        memo = Memo(batch, model.length, model.device) if remember and model.time_free else None
+        return Reverse(model, none, none.clone(), first, memo=memo, memory=memory, cost=cost_of(model))
 
     @property
     def process(self) -> Process:
-        return self.model.process
+        """The model's, for these samples."""
+        if self.free is None:
+            return self.model.process
+        return Held(self.model.process, self.free if self.rows is None else self.free[self.rows])
+
+    def held(self, free: Bool[Tensor, "b d"]) -> Reverse:
+        """The same where only the sites `free` of these samples may change."""
+        if self.rows is None:
+            return replace(self, free=free)
+        none = torch.zeros((len(self.nfe), free.shape[1]), dtype=torch.bool, device=free.device)
+        return replace(self, free=none.index_copy(0, self.rows, free))
 
     def __getitem__(self, rows: Int64[Tensor, " b"]) -> Reverse:
         """The same for the samples at `rows` of this batch."""
@@ -36,12 +95,19 @@ class Reverse:
 
     def look(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Look:
         """Evaluate the model on every row of `x`, at one time or at one time per row."""
-        if self.rows is None:
-            self.nfe.add_(1)
+        rows, time = torch.arange(len(self.nfe), device=x.device) if self.rows is None else self.rows, as_time(t)
+
+        def run(x: Tensor, t: Tensor, rows: Tensor) -> Conditionals:
+            return of_samples(self.model, self.first + rows)(x, t)
+
+        if self.memo is None:
+            conditionals, fresh = run(x, time, rows), rows
         else:
-            self.nfe[self.rows] += 1
-        time = as_time(t)
-        return Look(x, time, self.model(x, time), self.process.states, self.where, self.first, self.rows)
+            conditionals, new = self.memo.evaluate(run, x, time, rows)
+            fresh = rows[new]
+        self.nfe[rows] += self.cost
+        self.spent[fresh] += self.cost
+        return Look(x, time, conditionals, self.process.states, self.where, self.first, self.rows, self.memory)
 
     def intensity(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Frozen:
         """Evaluate the model, and give the reverse intensity at (x, t)."""

@@ -14,15 +14,17 @@ from torch import Tensor
 
 from . import grids
 from .checks import finite, require, require_count
-from .denoiser import Denoiser
+from .conditioning import FREE, Held, check_template
+from .denoiser import MEMORY, Denoiser
 from .jumps import Share
 from .noise import Noise, Stream
 from .processes import Process
 from .reverse import Reverse
+from .shaping import cost_of, restricts
 from .solvers.base import Memory, Solver, Step
+from .solvers.controlled import controlled
 
 DELTA = 1e-3
-BATCH_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Samples:
     x: Int64[Tensor, "num d"]
     """The samples."""
     nfe: Int64[Tensor, " num"]
-    """Network evaluations spent on each sample."""
+    """Network evaluations that each sample has used."""
+    spent: Int64[Tensor, " num"]
+    """Those for which the network was run: one that ignores time is not run again for a sample that has not changed."""
     info: dict[str, float]
     """Statistics of the solver, e.g. ``positive``: the share of extrapolated intensities that stayed positive."""
 
@@ -49,6 +53,7 @@ class Moment:
     """Index of the batch's first sample."""
     x: Int64[Tensor, "b d"]
     nfe: Int64[Tensor, " b"]
+    spent: Int64[Tensor, " b"]
 
 
 def sample(
@@ -56,12 +61,15 @@ def sample(
     solver: Solver,
     *,
     nfe: int | None = None,
+    tolerance: float | None = None,
     steps: int | None = None,
     grid: Tensor | grids.Grid | None = None,
-    num: int = 1,
+    num: int | None = None,
+    template: Tensor | None = None,
     seed: int = 0,
     delta: float | None = None,
     batch_size: int | None = None,
+    memory: int = MEMORY,
     progress: bool | None = None,
     on_step: Callable[[Moment], None] | None = None,
 ) -> Samples:
@@ -72,72 +80,104 @@ def sample(
         solver: e.g. ``Trapezoidal(theta=0.5)``.
         nfe: the most network evaluations to spend on any sample; sets the number of steps. The finishing
             evaluation (see `delta`) is within the budget.
+        tolerance: the error to allow, in nats per site, instead of a budget: each sample then takes as many evaluations
+            as it needs. For `Tweedie` and `Multistep`; `solvers.controlled.Controlled` says what the error is.
+            ``info["estimated error"]`` is what it came to, by the samples' own estimate.
         steps: the number of steps, instead of `nfe`; the finishing evaluation comes on top.
         grid: a decreasing tensor of times, instead of both; or a function of `grids` together with one of them.
-        num: how many samples.
+        num: how many samples; by default as many as the template has rows, or one.
+        template: what is given, int64 (d,) for all samples or (num, d), with `FREE` (-1) where the sampler may write.
         seed: sample i is a function of (seed, i) alone, whatever `num`, `batch_size` or the device.
         delta: the time at which to stop. What noise is left then goes in one exact one-site draw, which costs one
             evaluation of the samples that need it. Default: 1e-3 for solvers that cannot step to time 0 (frozen
             intensities on masked processes, uniformization), otherwise 0.
-        batch_size: samples run together; by default as many as keep working memory near 128 MiB.
+        batch_size: samples run together; by default as many as `memory` holds all conditionals of, at least one.
+        memory: bytes of working memory beside the network's own; the rows of sites that jump are done in parts.
         progress: show a progress bar; by default if standard error is a terminal.
         on_step: called with a `Moment` at the start, after every step, and at the end, for every batch.
     """
+    if num is None:
+        num = len(template) if template is not None and template.ndim == 2 else 1
     require_count("num", num)
+    if template is not None:
+        template = check_template(template, num, model.length, model.process.states).expand(num, -1)
+    if tolerance is not None:
+        for name, value in {"nfe": nfe, "steps": steps, "grid": grid}.items():
+            require(value is None, name, value, "the tolerance decides how many steps, and when; leave it out")
+        if model.process.mask is None:
+            grid, delta = grids.adaptive(model, tolerance, delta=delta or 0.0, seed=seed), None
+        else:
+            solver = controlled(solver, tolerance)
     times = plan(model, solver, nfe=nfe, steps=steps, grid=grid, delta=delta)
     if batch_size is None:
-        batch_size = max(1, BATCH_BYTES // (32 * model.length * model.process.states))
+        batch_size = max(1, memory // (32 * model.length * model.process.states))
     require_count("batch_size", batch_size)
+    require_count("memory", memory)
     x = torch.empty((num, model.length), dtype=torch.int64)
-    spent = torch.zeros(num, dtype=torch.int64)
+    nfes, spent = (torch.zeros(num, dtype=torch.int64) for _ in range(2))
     info: dict[str, Share] = {}
     firsts = range(0, num, batch_size)
     with torch.no_grad(), _bar(progress, len(firsts) * (len(times) + 1)) as advance:
         for first in firsts:
             batch = slice(first, min(first + batch_size, num))
-            for moment, shares in run(model, solver, times, seed, first, batch.stop - first):
+            given = None if template is None else template[batch]
+            for moment, shares in run(model, solver, times, seed, first, batch.stop - first, memory, given):
                 for name, share in shares.items():
                     info[name] = info.get(name, Share(0, 0)) + share
                 if on_step is not None:
                     on_step(moment)
                 if moment.step == len(times):
-                    x[batch], spent[batch] = moment.x, moment.nfe
+                    x[batch], nfes[batch], spent[batch] = moment.x, moment.nfe, moment.spent
                 advance()
-    return Samples(x, spent, {name: float(share) for name, share in info.items()})
+    return Samples(x, nfes, spent, {name: float(share) for name, share in info.items()})
 
 
 def run(
-    model: Denoiser, solver: Solver, times: Tensor, seed: int, first: int, count: int
+    model: Denoiser,
+    solver: Solver,
+    times: Tensor,
+    seed: int,
+    first: int,
+    count: int,
+    memory: int = MEMORY,
+    template: Int64[Tensor, "b d"] | None = None,
 ) -> Iterator[tuple[Moment, dict[str, Share]]]:
     """Run one batch of samples; finished ones are left alone."""
     noise = Stream(seed, first, count, model.device)
-    reverse = Reverse(model, torch.zeros(count, dtype=torch.int64, device=model.device), first)
+    template = None if template is None else template.to(model.device)
+    # masks tell themselves which sites may change
+    free = None if template is None or model.process.mask is not None else template == FREE
+    reverse = replace(Reverse.start(model, count, first, memory, remember=True), free=free)
     x = torch.zeros((count, model.length), dtype=torch.int64, device=model.device)
-    memory: Memory = {}
+    kept: Memory = {}
     rows: Tensor | None = None
-    for n, (t, stage) in enumerate(stages(model, solver, times)):
+    for n, (t, stage) in enumerate(stages(model, solver, times, template)):
         asked = replace(reverse, where=f"step {n} (down to t = {t:g})", rows=rows)
         local = noise.at(n) if rows is None else noise.at(n)[rows]
-        part = stage(asked, local, x if rows is None else x[rows], memory)
+        part = stage(asked, local, x if rows is None else x[rows], kept)
         x = part.x if rows is None else x.index_copy(0, rows, part.x)
-        alive = unfinished(model.process, part.x)
-        memory = part.memory
+        alive = unfinished(asked.process, part.x)
+        kept = part.memory
         if alive is not None:
-            memory = {name: value[alive] for name, value in memory.items()}
+            kept = {name: value[alive] for name, value in kept.items()}
             rows = alive if rows is None else rows[alive]
-        yield Moment(n, t, first, x, reverse.nfe.clone()), part.info
+        yield Moment(n, t, first, x, reverse.nfe.clone(), reverse.spent.clone()), part.info
 
 
 Stage = Callable[[Reverse, Noise, Tensor, Memory], Step]
 
 
-def stages(model: Denoiser, solver: Solver, times: Tensor) -> Iterator[tuple[float, Stage]]:
+def stages(
+    model: Denoiser, solver: Solver, times: Tensor, template: Int64[Tensor, "#b d"] | None = None
+) -> Iterator[tuple[float, Stage]]:
     """All of a run: fresh noise, the steps of `solver`, and the finish; each with the time it reaches."""
     process, last = model.process, float(times[-1])
 
     def start(reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         x = process.prior(len(x), model.length, noise).to(model.device)
-        return Step(x, solver.begin(x, process, times, noise))
+        if template is not None:
+            x = torch.where(template == FREE, x, template)
+        return Step(x, solver.begin(x, reverse.process, times, noise))
 
     def step(t: float, s: float, reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         return solver.step(reverse, x, t, s, noise, memory) if len(x) else Step(x, memory)
@@ -160,7 +200,7 @@ def is_clean(process: Process, t: float) -> bool:
 
 def unfinished(process: Process, x: Tensor) -> Tensor | None:
     """Rows of `x` with a site that can still jump; None if all have one."""
-    if process.mask is None:
+    if process.mask is None and not isinstance(process, Held):
         return None
     alive = process.active(x).any(1)
     return None if bool(alive.all()) else torch.nonzero(alive).flatten()
@@ -193,21 +233,27 @@ def plan(
     if grid is not None and not callable(grid):
         raise TypeError(f"grid={grid!r}: give a decreasing tensor of times, or a function such as grids.power")
     if delta is None:
-        delta = 0.0 if solver.reaches_data(process) else DELTA
+        delta = 0.0 if solver.reaches_data(process) and not _may_leave(model, solver) else DELTA
+    if delta == 0 and _may_leave(model, solver):
+        raise ValueError(
+            f"delta=0.0 with forbidden values: {type(solver).__name__} may leave them behind there; leave delta out"
+        )
     require(finite(delta) and 0 <= delta < horizon, "delta", delta, f"give a time in [0, {horizon:g})")
     name = type(solver).__name__
     require(nfe is None or steps is None, "(nfe, steps)", (nfe, steps), "give one of them")
     if solver.evaluations is None:
         require(nfe is None, "nfe", nfe, f"{name} spends as many evaluations as it takes; leave nfe out")
-        steps = 1 if steps is None else steps
+        steps = solver.fewest(model.length) if steps is None else steps
     elif nfe is not None:
-        steps = _affordable(solver, nfe, not solver.reaches_data(process) or not _ends_clean(process, delta))
+        last = not solver.reaches_data(process) or not _ends_clean(process, delta)
+        finish = solver.finishes(process, model.length) + last
+        steps = _affordable(solver, nfe, model.length, cost_of(model), finish)
     else:
         require(
             steps is not None,
             "nfe",
             None,
-            f"say how many evaluations to spend: sample(..., {name}(), nfe=64)",
+            f"say how many evaluations to spend, as in sample(..., {name}(), nfe=64), or give a tolerance",
         )
     assert steps is not None
     require_count("steps", steps)
@@ -219,15 +265,22 @@ def _ends_clean(process: Process, delta: float) -> bool:
     return float(process.schedule.alpha(delta)) == 1
 
 
-def _affordable(solver: Solver, nfe: int, finish: bool) -> int:
-    """Steps that `nfe` evaluations pay for, leaving one for the finish where it may be needed."""
+def _may_leave(model: Denoiser, solver: Solver) -> bool:
+    """Whether a step to time 0 may leave a site at a value that the model forbids: it may not have jumped."""
+    return model.process.mask is None and restricts(model) and not solver.exact_kernels
+
+
+def _affordable(solver: Solver, nfe: int, length: int, cost: int, finish: int) -> int:
+    """Steps that `nfe` evaluations pay for, leaving `finish` for where they may be needed; each counts `cost`."""
     assert solver.evaluations is not None
-    least = solver.evaluations + finish
-    extra = ", and one more to finish" if finish else ""
+    least = cost * (solver.evaluations * solver.fewest(length) + finish)
+    extra = f", and {'one' if finish == 1 else finish} more to finish" if finish else ""
+    twice = f", each counting {cost} with guidance" if cost > 1 else ""
     require_count("nfe", nfe, least=1)
     name = type(solver).__name__
-    require(nfe >= least, "nfe", nfe, f"{name} takes {solver.evaluations} per step{extra}: give at least {least}")
-    return (nfe - finish) // solver.evaluations
+    remedy = f"{name} takes {solver.evaluations} per step{extra}{twice}: give at least {least}"
+    require(nfe >= least, "nfe", nfe, remedy)
+    return (nfe // cost - finish) // solver.evaluations
 
 
 @contextmanager

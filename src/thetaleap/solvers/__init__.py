@@ -1,6 +1,7 @@
 """Solvers: one file per idea."""
 
 from .base import Memory, Solver, Step
+from .blocks import Blocks
 from .decoding import ParallelDecoding, SemiAutoregressive
 from .exponential import ExponentialTrapezoidal
 from .first_hitting import FirstHitting
@@ -13,6 +14,7 @@ from .uniformization import Uniformization
 __all__ = [
     "RK2",
     "AdamsBashforth",
+    "Blocks",
     "Euler",
     "ExponentialTrapezoidal",
     "FirstHitting",

@@ -36,6 +36,9 @@ class Solver(ABC):
     evaluations: ClassVar[int | None]
     """Network evaluations per step; None: as many as it takes."""
 
+    exact_kernels: ClassVar[bool] = False
+    """Whether sites move by exact kernels, so that a step to time 0 draws from the conditionals themselves."""
+
     def check(self, process: Process, length: int) -> None:  # noqa: B027
         """Raise ``ValueError`` if this solver makes no sense for `process` and sequences of `length`."""
 
@@ -43,6 +46,14 @@ class Solver(ABC):
         """Whether a step may end at t = 0. Otherwise sampling stops at a positive `delta` and is then finished
         by one exact one-site kernel."""
         return process.mask is None
+
+    def fewest(self, length: int) -> int:
+        """The fewest steps that make sense."""
+        return 1
+
+    def finishes(self, process: Process, length: int) -> int:
+        """Evaluations that come on top of all steps, beside the one finish that every run may have."""
+        return 0
 
     def begin(
         self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " times"], noise: Noise

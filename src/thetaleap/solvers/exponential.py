@@ -31,6 +31,7 @@ class ExponentialTrapezoidal(Solver):
     extrapolation: Form = "linear"
     planner: Planner = field(default_factory=Bernoulli)
     evaluations = 2
+    exact_kernels = True
 
     def __post_init__(self) -> None:
         require_number("theta", self.theta, 0, 1)

@@ -32,7 +32,8 @@ class Multistep(Solver):
     With masks, where k_n sites go in step n: ``c~ ∝ max((1 + w) c_n - w c_{n-W}, floor c_n)``,
     ``w = (k_n - 1)/(2 (k_{n-W} + ... + k_{n-1}))``, at most 1/2; in the second step ``w += (k_0 - 1)/(2 k_1)``, at
     most 1. This gives pairs of sites their true law on average, and is exact for one site at a time. Where each site
-    tosses its own coin (planner `Bernoulli`), k is the probability of going, and k - 1 becomes k.
+    tosses its own coin (planner `Bernoulli`), k is the probability of going, and k - 1 becomes k. Steps in which no
+    site goes do not count, and cost no evaluation.
 
     `weight` fixes w; `extrapolation` None is the form above; `planner` None is `FixedCount` for masked processes.
     """
@@ -43,6 +44,7 @@ class Multistep(Solver):
     floor: float = 0.1
     planner: Planner | None = None
     evaluations = 1
+    exact_kernels = True
 
     def __post_init__(self) -> None:
         if self.weight is not None:
@@ -69,22 +71,50 @@ class Multistep(Solver):
         return {**plan, "taken": torch.zeros((len(x), 1), dtype=torch.int64, device=x.device)}
 
     def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+        """Samples with as many looks behind them go together; those of which no site goes wait."""
+        plan, taken = plan_of(memory), plan_of(memory)["taken"].squeeze(1)
+        idle = None if reverse.process.mask is None else self._planner().idle(plan)
+        behind = taken.clamp(max=max(2, self.window))
+        behind = behind if idle is None else behind.masked_fill(idle, -1)
+        looks: dict[str, Look] = {name: value for name, value in memory.items() if isinstance(value, Look)}
+        for count in torch.unique(behind).tolist():
+            rows = torch.nonzero(behind == count).flatten()
+            if count == -1:
+                continue
+            if len(rows) == len(x):
+                x, looks = self._advance(reverse, x, t, s, noise, memory, count)
+                continue
+            part = {name: value[rows] for name, value in memory.items()}
+            moved, new = self._advance(reverse[rows], x[rows], t, s, noise[rows], part, count)
+            x = x.index_copy(0, rows, moved)
+            for name, look in new.items():
+                # samples without such a look hold another's, which is not used
+                looks[name] = (looks.get(name) or look[torch.zeros_like(behind)]).replaced(rows, look)
+        rest = plan if reverse.process.mask is None else self._planner().rest(plan)
+        return Step(x, {**rest, **looks, "taken": (taken + (behind >= 0)).unsqueeze(1)})
+
+    def _advance(
+        self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory, behind: int
+    ) -> tuple[Tensor, dict[str, Look]]:
+        """The samples after a step, and the looks to remember; there are `behind` looks behind all of them."""
         process, plan = reverse.process, plan_of(memory)
-        now, past = reverse.look(x, t), _looks(memory)
+        now, past = reverse.look(x, t), _looks(memory)[:behind]
         seen = now
         if past:
             earlier = past[min(self.window, len(past)) - 1]
             pace = None if process.mask is None else self._planner().pace(process, x, earlier, t, s, plan)
-            weight = self._weight(process, pace, len(x), second=int(plan["taken"][0]) == 1).to(x.device)
-            form = self.extrapolation or ("logit" if process.mask is None else "linear")
-            seen = Extrapolated(now, earlier, weight, form, self.floor)
-        looks = {f"look {n}": look for n, look in enumerate([now, *past][: self.window])}
+            seen = self.extrapolated(process, now, earlier, pace, second=behind == 1)
         if process.mask is None:
             x = reverse.move(x, seen, t, s, noise("move"))
         else:
-            planner = self._planner()
-            x, plan = planner.move(process, x, seen, t, s, noise("move"), plan), planner.rest(plan)
-        return Step(x, {**plan, **looks, "taken": plan["taken"] + 1})
+            x = self._planner().move(process, x, seen, t, s, noise("move"), plan)
+        return x, {f"look {n}": look for n, look in enumerate([now, *past][: self.window])}
+
+    def extrapolated(self, process: Process, now: Look, earlier: Look, pace: Pace | None, second: bool) -> Extrapolated:
+        """What is ahead of `now`, away from `earlier`; `second` if this is a sample's second step."""
+        weight = self._weight(process, pace, len(now.x), second).to(now.x.device)
+        form = self.extrapolation or ("logit" if process.mask is None else "linear")
+        return Extrapolated(now, earlier, weight, form, self.floor)
 
     def _weight(self, process: Process, pace: Pace | None, batch: int, second: bool) -> Float64[Tensor, " b"]:
         if self.weight is not None or process.mask is None:

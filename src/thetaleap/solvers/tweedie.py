@@ -23,6 +23,7 @@ class Tweedie(Solver):
 
     planner: Planner = field(default_factory=Bernoulli)
     evaluations = 1
+    exact_kernels = True
 
     def check(self, process: Process, length: int) -> None:
         check_planner(self.planner, process, length)

@@ -49,7 +49,7 @@ class Uniformization(Solver):
             if not len(rows):
                 break
             # a site that cannot jump needs no evaluation
-            able = process.active(x[rows, site].unsqueeze(1)).squeeze(1)
+            able = reverse[rows].process.active(x[rows]).gather(1, site.unsqueeze(1)).squeeze(1)
             here, site = rows[able], site[able]
             if not len(here):
                 continue
