@@ -1,0 +1,310 @@
+"""Models made of models: temperature, top-k, top-p, allowed tokens and guidance.
+
+All of them act on the conditionals, before any rate is formed, so that they change which values sites take and never
+when a masked site goes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from .checks import finite, require, require_count, require_number
+from .denoiser import Alike, Conditionals, Denoiser, of_samples
+from .models.network import Network
+from .processes import Process
+
+Logits = Float[Tensor, "n S"]
+Sites = Int64[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """`inner`, with its rows changed by a function of (rows, sites)."""
+
+    inner: Conditionals
+    change: Callable[[Tensor, Tensor], Tensor]
+    same: bool
+    """Whether what is alike before is alike after."""
+
+    def logits(self, sites: Sites) -> Logits:
+        return self.change(self.inner.logits(sites), sites)
+
+    def alike(self) -> Alike | None:
+        return self.inner.alike() if self.same else None
+
+
+@dataclass(frozen=True)
+class Wrapped(ABC):
+    """A model around another one, with its process, length and place."""
+
+    model: Denoiser
+
+    @property
+    def process(self) -> Process:
+        return self.model.process
+
+    @property
+    def length(self) -> int:
+        return self.model.length
+
+    @property
+    def horizon(self) -> float:
+        return self.model.horizon
+
+    @property
+    def time_free(self) -> bool:
+        return self.model.time_free
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def tokenizer(self) -> Any:
+        return getattr(self.model, "tokenizer", None)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return getattr(self.model, "shape", None)
+
+    @property
+    def cost(self) -> int:
+        return cost_of(self.model)
+
+    def of(self, samples: Int64[Tensor, " b"]) -> Wrapped:
+        return replace(self, model=of_samples(self.model, samples))
+
+    @abstractmethod
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals: ...
+
+
+def cost_of(model: Denoiser) -> int:
+    """Rows of the network that one evaluation of a sample takes."""
+    return model.cost if isinstance(model, Wrapped) else 1
+
+
+def restricts(model: Denoiser) -> bool:
+    """Whether some values are forbidden, so that samples must end with values of the model's own."""
+    while isinstance(model, Wrapped):
+        if isinstance(model, Constrained):
+            return True
+        model = model.model
+    return False
+
+
+# --- temperature, top-k, top-p
+
+
+@dataclass(frozen=True)
+class Tempered(Wrapped):
+    """`tempered` says what it is."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
+        return Reshaped(self.model(x, t), self._change, same=True)
+
+    def _change(self, logits: Logits, sites: Sites) -> Logits:
+        if self.temperature == 0:
+            best = logits.argmax(1, keepdim=True)
+            return torch.full_like(logits, -math.inf).scatter(1, best, 0.0)
+        if self.temperature != 1:
+            logits = logits.to(torch.float64) / self.temperature
+        if self.top_k is not None and self.top_k < logits.shape[1]:
+            least = logits.topk(self.top_k, dim=1).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        if self.top_p is not None and self.top_p < 1:
+            p = torch.softmax(logits.to(torch.float64), 1)
+            p, order = torch.sort(p, dim=1, descending=True, stable=True)
+            beyond = p.cumsum(1) - p >= self.top_p
+            logits = logits.masked_fill(torch.empty_like(beyond).scatter(1, order, beyond), -math.inf)
+        return logits
+
+
+def tempered(
+    model: Denoiser, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+) -> Tempered:
+    """`model` with sharper or flatter conditionals.
+
+    Args:
+        model: any model.
+        temperature: logits are divided by it; 0 leaves the likeliest value alone (of equals the first).
+        top_k: keep the k likeliest values, and those as likely as the last of them.
+        top_p: keep the likeliest values until their probabilities sum to at least this; the rest is dropped.
+    """
+    require(finite(temperature) and temperature >= 0, "temperature", temperature, "give a finite number of at least 0")
+    if top_k is not None:
+        require_count("top_k", top_k)
+    if top_p is not None:
+        require_number("top_p", top_p, 0, 1, closed="high")
+    return Tempered(model, float(temperature), top_k, top_p)
+
+
+# --- allowed and forbidden values
+
+
+Tokens = Sequence[int] | Tensor
+"""Values by number, or a table of booleans: (S,) for all sites, or (d, S) for each."""
+
+
+@dataclass(frozen=True)
+class Constrained(Wrapped):
+    """`constrained` says what it is."""
+
+    allowed: Bool[Tensor, "#d S"]
+
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
+        return Reshaped(self.model(x, t), self._change, same=True)
+
+    def _change(self, logits: Logits, sites: Sites) -> Logits:
+        allowed = self.allowed.to(logits.device)
+        rows = allowed[sites % self.length] if len(allowed) > 1 else allowed
+        return logits.masked_fill(~rows, -math.inf)
+
+
+def constrained(model: Denoiser, allow: Tokens | None = None, forbid: Tokens | None = None) -> Constrained:
+    """`model` with only the values in `allow`, if given, and without those in `forbid`.
+
+    Args:
+        model: any model.
+        allow: values by number, as in ``[0, 3, 7]``, for all sites; or booleans, (S,) for all sites or (d, S) for each.
+        forbid: the same.
+    """
+    require(allow is not None or forbid is not None, "(allow, forbid)", (allow, forbid), "give at least one")
+    states, length = model.process.states, model.length
+    table = torch.ones((1, states), dtype=torch.bool)
+    if allow is not None:
+        table = table & _table("allow", allow, length, states)
+    if forbid is not None:
+        table = table & ~_table("forbid", forbid, length, states)
+    empty = torch.nonzero(~table.any(1)).flatten()
+    if len(empty):
+        where = f"site {int(empty[0])}" if len(table) > 1 else "any site"
+        raise ValueError(f"(allow, forbid): no value is left for {where}; allow at least one")
+    return Constrained(model, table)
+
+
+def _table(name: str, given: Tokens, length: int, states: int) -> Bool[Tensor, "#d S"]:
+    if isinstance(given, Tensor) and given.dtype == torch.bool:
+        shapes = [(states,), (length, states)]
+        require(tuple(given.shape) in shapes, f"{name} shape", tuple(given.shape), f"give {shapes[0]} or {shapes[1]}")
+        return given.view(-1, states)
+    numbers = [int(value) for value in given]
+    for value in numbers:
+        require(0 <= value < states, name, value, f"values are 0 to {states - 1}")
+    table = torch.zeros((1, states), dtype=torch.bool)
+    table[0, numbers] = True
+    return table
+
+
+# --- guidance
+
+
+Weight = float | Callable[[Tensor], Tensor]
+"""One for all times, or a function of time."""
+
+
+@dataclass(frozen=True)
+class Blend:
+    """``(1 + w) conditional - w unconditional``, of two halves of one evaluation."""
+
+    both: Conditionals
+    weight: Float64[Tensor, " b"]
+    length: int
+
+    def logits(self, sites: Sites) -> Float64[Tensor, "n S"]:
+        half = len(self.weight) * self.length
+        rows = self.both.logits(torch.cat([sites, sites + half])).to(torch.float64)
+        told, blind = rows[: len(sites)], rows[len(sites) :]
+        w = self.weight[sites // self.length].unsqueeze(1)
+        # what the condition forbids stays forbidden; where it alone allows something, it alone counts
+        plain = torch.isneginf(told) | torch.isneginf(blind)
+        return torch.where(plain, told, told + w * (told - blind))
+
+    def alike(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Guided(Wrapped):
+    """`guided` says what it is."""
+
+    weight: Weight
+    condition: Int64[Tensor, " n"] | Bool[Tensor, "n d"]
+    samples: Int64[Tensor, " b"] | None = None
+
+    @property
+    def cost(self) -> int:
+        return cost_of(self.model) * (1 if self.weight == 0 else 2)
+
+    def of(self, samples: Int64[Tensor, " b"]) -> Guided:
+        return replace(self, samples=samples)
+
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
+        batch, device = len(x), x.device
+        samples = torch.arange(batch, device=device) if self.samples is None else self.samples
+        condition = self.condition.to(device)
+        mine = condition[samples] if len(condition) > 1 else condition.expand(batch, *condition.shape[1:])
+        if self.weight == 0:
+            return self._told(samples, mine)(x, t)
+        if mine.dtype == torch.bool:
+            assert self.process.mask is not None
+            twice, both = torch.cat([x, x.masked_fill(mine, self.process.mask)]), mine
+        else:
+            assert isinstance(self.model, Network)
+            twice, both = x.repeat(2, 1), torch.cat([mine, torch.full_like(mine, self.model.classes or 0)])
+        model = self._told(samples.repeat(2), both)
+        return Blend(model(twice, t if t.ndim == 0 else t.repeat(2)), self._weights(t, batch), x.shape[1])
+
+    def _told(self, samples: Tensor, condition: Tensor) -> Denoiser:
+        """The model inside, for these samples and, if it takes labels, with these."""
+        if condition.dtype == torch.bool:
+            return of_samples(self.model, samples)
+        assert isinstance(self.model, Network)
+        return self.model.labelled(condition)
+
+    def _weights(self, t: Tensor, batch: int) -> Float64[Tensor, " b"]:
+        weight = self.weight(t) if callable(self.weight) else torch.tensor(self.weight, dtype=torch.float64)
+        return weight.to(t.device, torch.float64).expand(batch)
+
+
+def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Tensor) -> Guided:
+    """`model` pulled towards a condition: logits ``(1 + w) l_c - w l_u``, with and without it (Ho and Salimans 2022).
+
+    Both go through the network in one batch of twice the size, and count as two evaluations. A weight of 0 is the model
+    under the condition, at the price of one.
+
+    Args:
+        model: one made by ``from_network(..., classes=)``, for labels; or any masked model, for sites.
+        weight: w, at least 0, or a function of the time that gives it.
+        condition: a label for all samples, or one for each; or the sites that are the condition, as booleans (d,) for
+            all samples or (num, d): the model without the condition sees them masked. What they hold comes from the
+            template.
+    """
+    if not callable(weight):
+        require(finite(weight) and weight >= 0, "weight", weight, "give a finite number of at least 0")
+    if isinstance(condition, Tensor) and condition.dtype == torch.bool:
+        require(model.process.mask is not None, "condition", "sites", "only a masked model can do without given sites")
+        sites = condition if condition.ndim == 2 else condition.unsqueeze(0)
+        got = tuple(condition.shape)
+        require(sites.shape[1] == model.length, "condition shape", got, f"the model has {model.length} sites")
+        return Guided(model, weight, sites)
+    if not isinstance(model, Network) or model.classes is None:
+        raise TypeError(
+            f"condition={condition!r} for {type(model).__name__}: labels are for networks that take them, made by "
+            "from_network(..., classes=); guide the network first, and shape the result"
+        )
+    labels = torch.as_tensor(condition, dtype=torch.int64).view(-1)
+    good = len(labels) > 0 and bool(((labels >= 0) & (labels < model.classes)).all())
+    require(good, "condition", labels.tolist(), f"labels are 0 to {model.classes - 1}")
+    return Guided(model, weight, labels)
