@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench peers clean
+.PHONY: setup demo test lint bench antibodies peers clean
 
 setup: $(READY)
 
@@ -18,6 +18,12 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal
+
+# AntiBERTy and Sapiens: their weights alone, without the old packages that their code asks for
+antibodies: .venv/.antibodies
+.venv/.antibodies: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps antiberty==0.1.3 sapiens==1.0.3
+	touch $@
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

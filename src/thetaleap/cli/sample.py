@@ -13,10 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import __version__, files, sampling
-from ..checks import require_choice
+from ..checks import require, require_choice
+from ..denoiser import Denoiser
 from ..models import load
 from ..sampling import Samples
-from ..solvers import Solver
+from ..shaping import constrained, tempered
+from ..solvers import Blocks, Solver
+from ..templates import GAP, read_prompt, read_template, read_templates
 from .base import app, print_lines, table_of
 from .names import AS_NEEDED, AUTO, GRIDS, HYPER, PLANNERS, SOLVERS, Budget, choose, defaults
 
@@ -36,6 +39,10 @@ def _hyper(name: str, help: str) -> Any:
     default = f" [dim]\\[default: {' or '.join(values)}][/]" if values else ""
     about = f"{help} For {', '.join(owners)}.{default}"
     return typer.Option(help=about, show_default=False, rich_help_panel="Solver")
+
+
+def _given(help: str, show_default: bool = False, metavar: str | None = None) -> Any:
+    return typer.Option(help=help, show_default=show_default, metavar=metavar, rich_help_panel="What is given")
 
 
 def _place(help: str) -> Any:
@@ -63,6 +70,11 @@ DELTA = (
     "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
     "evaluation."
 )
+TEMPLATE = (
+    "What is given, with gaps: text, as in 'To be, ___ not to be', where each _ is one token to write; token numbers "
+    "and _ with spaces between for models without text. Sites after the end are for the sampler too."
+)
+PROMPTS = 'A file with a template or a prompt on each line: {"template": "..."} or {"prompt": "..."}.'
 OUT = "The file to write: .parquet (tokens, nfe, and how they were made), .jsonl (tokens, nfe) or .npy (tokens)."
 
 
@@ -109,7 +121,19 @@ def sample(
     length: Annotated[int | None, _place("Sites, for models that leave it open.")] = None,
     device: Annotated[str | None, _place("Where the network runs, as in cuda:0.")] = None,
     dtype: Annotated[str | None, _place(f"The network's precision: {', '.join(DTYPES)}.")] = None,
-    num: Annotated[int, _output("How many samples, at least 1.")] = 16,
+    template: Annotated[str | None, _given(TEMPLATE)] = None,
+    prompt: Annotated[str | None, _given("Text that samples begin with.")] = None,
+    prompts: Annotated[Path | None, _given(PROMPTS, metavar="FILE")] = None,
+    gap: Annotated[str, _given("The character that stands for a gap.", show_default=True)] = GAP,
+    temperature: Annotated[float | None, _given("Logits are divided by it; 0 takes the likeliest value.")] = None,
+    top_k: Annotated[int | None, _given("Keep so many of the likeliest values.")] = None,
+    top_p: Annotated[float | None, _given("Keep the likeliest values of so much probability together.")] = None,
+    allow: Annotated[str | None, _given("Text of the only tokens that may be written.")] = None,
+    forbid: Annotated[str | None, _given("Text of tokens that may not be written.")] = None,
+    block: Annotated[int | None, _given("Run the solver in blocks of so many sites, from left to right.")] = None,
+    num: Annotated[
+        int | None, _output("How many samples, at least 1; of each prompt.", show_default="16, 1 for a file of prompts")
+    ] = None,
     seed: Annotated[
         int, _output("From 0 to 2^64 - 1. Sample i depends on the seed and i alone, not on --num or --batch-size.")
     ] = 0,
@@ -130,21 +154,29 @@ def sample(
         place["dtype"] = getattr(torch, dtype)
     budget = Budget(nfe, steps, tolerance, grid, delta)
     denoiser = None if solver != AUTO else load(model, **place)
+    given = [name for name in ("template", "prompt", "prompts") if options[name] is not None]
+    require(len(given) < 2, " and ".join(f"--{name}" for name in given), "", "give one of them")
     choice = choose(denoiser, solver, {name: options[name] for name in HYPER}, budget)
     if out is not None:
         files.check_target(out, force)
     if choice.reason:
         typer.echo(f"auto: {choice.solver!r}\n{choice.reason}", err=True)
     denoiser = denoiser or load(model, **place)
+    rows = _template(denoiser, template, prompt, prompts, gap)
+    each = num if num is not None else 16 if prompts is None else 1
+    rows = rows if rows is None else rows.repeat_interleave(each, 0)
+    shaped = _shaped(denoiser, temperature, top_k, top_p, allow, forbid)
+    method = choice.solver if block is None else Blocks(choice.solver, block)
     start = time.perf_counter()
     samples = sampling.sample(
-        denoiser,
-        choice.solver,
+        shaped,
+        method,
         nfe=nfe,
         tolerance=tolerance,
         steps=steps,
         grid=choice.grid,
-        num=num,
+        num=each if rows is None else len(rows),
+        template=rows,
         seed=seed,
         delta=delta,
         batch_size=batch_size,
@@ -154,9 +186,45 @@ def sample(
         Console().print(preview(samples, getattr(denoiser, "tokenizer", None)))
     else:
         walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
-        card = {"model": model, "solver": repr(choice.solver), **walk, "seed": seed, "version": __version__}
+        names = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid")
+        asked = {name: options[name] for name in names if options[name] is not None}
+        card = {"model": model, "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
         files.write(out, samples, card)
-    print_lines(summary(model, choice.solver, samples, seconds, out))
+    print_lines(summary(model, method, samples, seconds, out))
+
+
+def _template(model: Denoiser, template: str | None, prompt: str | None, prompts: Path | None, gap: str) -> Any:
+    if template is not None:
+        return read_template(model, template, gap).unsqueeze(0)
+    if prompt is not None:
+        return read_prompt(model, prompt).unsqueeze(0)
+    return None if prompts is None else read_templates(model, prompts, gap)
+
+
+def _shaped(
+    model: Denoiser,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    allow: str | None,
+    forbid: str | None,
+) -> Denoiser:
+    if allow is not None or forbid is not None:
+        tokens = [None if text is None else _tokens(model, text) for text in (allow, forbid)]
+        model = constrained(model, *tokens)
+    if temperature is None and top_k is None and top_p is None:
+        return model
+    return tempered(model, 1.0 if temperature is None else temperature, top_k, top_p)
+
+
+def _tokens(model: Denoiser, text: str) -> list[int]:
+    """The tokens of `text`, or the numbers in it where a model has no text."""
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is not None:
+        return tokenizer.encode(text)
+    good = all(word.isdigit() for word in text.split())
+    require(good, "tokens", text, "this model has no text; give numbers with spaces between")
+    return [int(word) for word in text.split()]
 
 
 def preview(samples: Samples, tokenizer: Any = None) -> Table:
