@@ -23,7 +23,7 @@ class PlainErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, ImportError) as error:
             if not _ours(error):
                 raise
             console = Console(stderr=True)
