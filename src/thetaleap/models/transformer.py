@@ -38,8 +38,11 @@ class Sizes:
         hidden: width.
         blocks: depth.
         heads: attention heads; they divide the width into even parts.
-        cond_dim: width of the condition on the noise level; None for a network that is not told it, like RADD.
+        cond_dim: width of the condition on the noise level, or on a label; None for a network that is told neither,
+            like RADD.
         masked: whether there is a mask, with the value S, and so one more embedding and output channel.
+        timed: whether the condition tells the noise level.
+        classes: number of labels that the condition tells; a network that has them takes one more for none.
         dropout: probability with which each entry that joins the residual stream is dropped while training.
     """
 
@@ -50,6 +53,8 @@ class Sizes:
     cond_dim: int | None = None
     masked: bool = True
     dropout: float = 0.0
+    timed: bool = True
+    classes: int | None = None
 
     def __post_init__(self) -> None:
         require_count("tokens", self.tokens, least=2)
@@ -57,6 +62,9 @@ class Sizes:
             require_count(name, getattr(self, name))
         if self.cond_dim is not None:
             require_count("cond_dim", self.cond_dim)
+        if self.classes is not None:
+            require_count("classes", self.classes)
+            require(self.cond_dim is not None, "cond_dim", None, "labels are told by the condition: say how wide it is")
         even = self.hidden % (2 * self.heads) == 0
         require(even, "heads", self.heads, f"must divide the width, {self.hidden}, into parts of even size")
         require_number("dropout", self.dropout, 0, 1, closed="low")
@@ -203,18 +211,31 @@ class Transformer(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.vocab_embed = Embedding(sizes)
-        self.sigma_map = None if sizes.cond_dim is None else NoiseLevel(sizes.cond_dim)
+        self.sigma_map = None if sizes.cond_dim is None or not sizes.timed else NoiseLevel(sizes.cond_dim)
+        self.label_map = None
+        if sizes.classes is not None and sizes.cond_dim is not None:
+            self.label_map = nn.Embedding(sizes.classes + 1, sizes.cond_dim)
         self.rotary_emb = Rotary(sizes.hidden // sizes.heads)
         self.blocks = nn.ModuleList([Block(sizes) for _ in range(sizes.blocks)])
         self.output_layer = Output(sizes)
 
-    def trunk(self, x: Int64[Tensor, "b d"], sigma: Float[Tensor, " b"] | None = None) -> Float[Tensor, "b d h"]:
-        """The rows that `head` takes, for tokens `x` (the mask is the value S) at total noise `sigma`, one a sample."""
+    def trunk(
+        self,
+        x: Int64[Tensor, "b d"],
+        sigma: Float[Tensor, " b"] | None = None,
+        labels: Int64[Tensor, " b"] | None = None,
+    ) -> Float[Tensor, "b d h"]:
+        """The rows that `head` takes, for tokens `x` (the mask is the value S) at total noise `sigma`, one a sample, and
+        with `labels`, by default none."""
         hidden = self.vocab_embed(x)
         condition = None
         if self.sigma_map is not None:
             require(sigma is not None, "sigma", sigma, "this network is told the noise level: give -log alpha")
             condition = self.sigma_map(sigma, hidden.dtype).unsqueeze(1)
+        if self.label_map is not None:
+            none = self.label_map.num_embeddings - 1
+            told = self.label_map(torch.full_like(x[:, 0], none) if labels is None else labels).unsqueeze(1)
+            condition = told if condition is None else condition + told
         turn = self.rotary_emb(hidden)
         for block in self.blocks:
             hidden = block(hidden, turn, condition)
@@ -225,8 +246,13 @@ class Transformer(nn.Module):
         linear, tokens = self.output_layer.linear, self.sizes.tokens
         return F.linear(rows, linear.weight[:tokens], linear.bias[:tokens])
 
-    def forward(self, x: Int64[Tensor, "b d"], sigma: Float[Tensor, " b"] | None = None) -> Float[Tensor, "b d S"]:
-        return self.head(self.trunk(x, sigma).flatten(0, 1)).unflatten(0, x.shape)
+    def forward(
+        self,
+        x: Int64[Tensor, "b d"],
+        sigma: Float[Tensor, " b"] | None = None,
+        labels: Int64[Tensor, " b"] | None = None,
+    ) -> Float[Tensor, "b d S"]:
+        return self.head(self.trunk(x, sigma, labels).flatten(0, 1)).unflatten(0, x.shape)
 
 
 def _silent(linear: nn.Linear) -> nn.Linear:
