@@ -225,8 +225,8 @@ class Transformer(nn.Module):
         sigma: Float[Tensor, " b"] | None = None,
         labels: Int64[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b d h"]:
-        """The rows that `head` takes, for tokens `x` (the mask is the value S) at total noise `sigma`, one a sample, and
-        with `labels`, by default none."""
+        """The rows that `head` takes, for tokens `x` (the mask is the value S) at total noise `sigma`, one a sample,
+        and with `labels`, by default none."""
         hidden = self.vocab_embed(x)
         condition = None
         if self.sigma_map is not None:

@@ -173,7 +173,7 @@ def save(run: Run, folder: Path) -> Path:
     return replaced(folder / CHECKPOINT, lambda path: save_file(ready, path, facts))
 
 
-def replaced(path: Path, write: Callable[[Path], None]) -> Path:
+def replaced(path: Path, write: Callable[[Path], object]) -> Path:
     """Write a file beside `path`, and put it in its place when it is whole and on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")

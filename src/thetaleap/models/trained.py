@@ -1,0 +1,78 @@
+"""Models trained by this library: weights in a safetensors file, with a card beside it that says what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import require
+from ..processes import Masked, Uniform
+from ..schedules import LogLinear
+from .masked_lm import Letters
+from .network import Network, from_network
+from .tokenizers import GPT2
+from .transformer import Sizes, Transformer
+from .weights import fit, read_weights
+
+WEIGHTS, CARD = "weights.safetensors", "card.json"
+
+
+def trained(
+    source: str | Path,
+    length: int | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> Network:
+    """A model made by ``thetaleap train``.
+
+    Args:
+        source: its folder, with ``weights.safetensors`` and ``card.json``.
+        length: number of sites; by default as trained.
+        dtype: in which to compute; by default float32.
+        device: where to compute.
+    """
+    folder = Path(source).expanduser()
+    for name in (WEIGHTS, CARD):
+        require((folder / name).is_file(), "source", str(folder), f"holds no {name}; give a folder of thetaleap train")
+    try:
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        shape = card["shape"]
+        sizes, sites = Sizes(**card["sizes"]), card["recipe"]["length"]
+        process = (Masked if sizes.masked else Uniform)(sizes.tokens, LogLinear())
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"source={str(folder / CARD)!r}: is no card of thetaleap train ({error})") from None
+    module = Transformer(sizes)
+    fit(module, read_weights(folder / WEIGHTS), f"weights={str(folder / WEIGHTS)!r}")
+    module = module.to(dtype or torch.float32).to(device).eval().requires_grad_(False)
+    same = length is None or length == sites
+    require(same or shape is None, "length", length, f"these are images of {sites} sites; leave it out")
+
+    def trunk(x: Tensor, t: Tensor, *labels: Tensor) -> Tensor:
+        sigma = -torch.log(process.schedule.alpha(t)) if module.sigma_map is not None else None
+        return module.trunk(x, sigma, *labels)
+
+    return from_network(
+        process,
+        length=sites if length is None else length,
+        trunk=trunk,
+        head=module.head,
+        time_free=module.sigma_map is None,
+        device=device,
+        tokenizer=_tokenizer(card["tokenizer"]),
+        shape=tuple(shape) if shape else (sites if length is None else length,),
+        classes=sizes.classes,
+    )
+
+
+def _tokenizer(kind: Any) -> Any:
+    if kind is None:
+        return None
+    if "alphabet" in kind:
+        return Letters(kind["alphabet"])
+    from ..training.data import Bytes
+
+    return GPT2() if kind["name"] == "gpt2" else Bytes()
