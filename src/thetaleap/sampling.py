@@ -17,7 +17,7 @@ from .checks import finite, require, require_count
 from .conditioning import FREE, Held, check_template
 from .denoiser import MEMORY, Denoiser
 from .jumps import Share
-from .noise import Noise, Stream
+from .noise import WORD, Noise, Stream
 from .processes import Process
 from .reverse import Reverse
 from .shaping import cost_of, restricts
@@ -50,7 +50,7 @@ class Moment:
     t: float
     """The time that has been reached."""
     first: int
-    """Index of the batch's first sample."""
+    """Index of the batch's first sample in this run."""
     x: Int64[Tensor, "b d"]
     nfe: Int64[Tensor, " b"]
     spent: Int64[Tensor, " b"]
@@ -67,6 +67,7 @@ def sample(
     num: int | None = None,
     template: Tensor | None = None,
     seed: int = 0,
+    first: int = 0,
     delta: float | None = None,
     batch_size: int | None = None,
     memory: int = MEMORY,
@@ -88,6 +89,9 @@ def sample(
         num: how many samples; by default as many as the template has rows, or one.
         template: what is given, int64 (d,) for all samples or (num, d), with `FREE` (-1) where the sampler may write.
         seed: sample i is a function of (seed, i) alone, whatever `num`, `batch_size` or the device.
+        first: the number i of the first sample, so that a run can be continued, or one of its samples drawn alone. What
+            belongs to single samples (rows of the template, labels, `Network.padded`) is numbered within this run: its
+            row 0 is for sample `first`.
         delta: the time at which to stop. What noise is left then goes in one exact one-site draw, which costs one
             evaluation of the samples that need it. Default: 1e-3 for solvers that cannot step to time 0 (frozen
             intensities on masked processes, uniformization), otherwise 0.
@@ -99,6 +103,8 @@ def sample(
     if num is None:
         num = len(template) if template is not None and template.ndim == 2 else 1
     require_count("num", num)
+    require_count("first", first, least=0)
+    require((first + num) * model.length < WORD, "first", first, "no numbers are left there; give a smaller one")
     if template is not None:
         template = check_template(template, num, model.length, model.process.states).expand(num, -1)
     if tolerance is not None:
@@ -108,7 +114,8 @@ def sample(
             grid, delta = grids.adaptive(model, tolerance, delta=delta or 0.0, seed=seed), None
         else:
             solver = controlled(solver, tolerance)
-    times = plan(model, solver, nfe=nfe, steps=steps, grid=grid, delta=delta)
+    sites = None if template is None else max(1, int((template == FREE).sum(1).max()))
+    times = plan(model, solver, nfe=nfe, steps=steps, grid=grid, delta=delta, sites=sites)
     if batch_size is None:
         batch_size = max(1, memory // (32 * model.length * model.process.states))
     require_count("batch_size", batch_size)
@@ -116,12 +123,12 @@ def sample(
     x = torch.empty((num, model.length), dtype=torch.int64)
     nfes, spent = (torch.zeros(num, dtype=torch.int64) for _ in range(2))
     info: dict[str, Share] = {}
-    firsts = range(0, num, batch_size)
-    with torch.no_grad(), _bar(progress, len(firsts) * (len(times) + 1)) as advance:
-        for first in firsts:
-            batch = slice(first, min(first + batch_size, num))
+    starts = range(0, num, batch_size)
+    with torch.no_grad(), _bar(progress, len(starts) * (len(times) + 1)) as advance:
+        for start in starts:
+            batch = slice(start, min(start + batch_size, num))
             given = None if template is None else template[batch]
-            for moment, shares in run(model, solver, times, seed, first, batch.stop - first, memory, given):
+            for moment, shares in run(model, solver, times, seed, start, batch.stop - start, memory, given, first):
                 for name, share in shares.items():
                     info[name] = info.get(name, Share(0, 0)) + share
                 if on_step is not None:
@@ -141,9 +148,10 @@ def run(
     count: int,
     memory: int = MEMORY,
     template: Int64[Tensor, "b d"] | None = None,
+    offset: int = 0,
 ) -> Iterator[tuple[Moment, dict[str, Share]]]:
-    """Run one batch of samples; finished ones are left alone."""
-    noise = Stream(seed, first, count, model.device)
+    """Run one batch of samples; finished ones are left alone. Their noise is that of samples ``offset + first ...``."""
+    noise = Stream(seed, offset + first, count, model.device)
     template = None if template is None else template.to(model.device)
     # masks tell themselves which sites may change
     free = None if template is None or model.process.mask is not None else template == FREE
@@ -214,9 +222,11 @@ def plan(
     steps: int | None = None,
     grid: Tensor | grids.Grid | None = None,
     delta: float | None = None,
+    sites: int | None = None,
 ) -> Float64[Tensor, " times"]:
-    """The times that `sample` walks for these arguments."""
+    """The times that `sample` walks for these arguments, if it may write to so many `sites`, by default to all."""
     process, horizon = model.process, model.horizon
+    sites = model.length if sites is None else sites
     if not isinstance(solver, Solver):
         raise TypeError(f"solver={solver!r}: give a solver with its parameters, for example Trapezoidal(theta=0.5)")
     solver.check(process, model.length)
@@ -229,25 +239,23 @@ def plan(
                 value,
                 "the grid says it already; leave it out, or give a function as grid",
             )
+        _require_cleared(model, solver, float(grid[-1]) if len(grid) else 0.0)
         return grids.check(grid, horizon)
     if grid is not None and not callable(grid):
         raise TypeError(f"grid={grid!r}: give a decreasing tensor of times, or a function such as grids.power")
     if delta is None:
         delta = 0.0 if solver.reaches_data(process) and not _may_leave(model, solver) else DELTA
-    if delta == 0 and _may_leave(model, solver):
-        raise ValueError(
-            f"delta=0.0 with forbidden values: {type(solver).__name__} may leave them behind there; leave delta out"
-        )
+    _require_cleared(model, solver, delta)
     require(finite(delta) and 0 <= delta < horizon, "delta", delta, f"give a time in [0, {horizon:g})")
     name = type(solver).__name__
     require(nfe is None or steps is None, "(nfe, steps)", (nfe, steps), "give one of them")
     if solver.evaluations is None:
         require(nfe is None, "nfe", nfe, f"{name} spends as many evaluations as it takes; leave nfe out")
-        steps = solver.fewest(model.length) if steps is None else steps
+        steps = solver.fewest(sites) if steps is None else steps
     elif nfe is not None:
         last = not solver.reaches_data(process) or not _ends_clean(process, delta)
-        finish = solver.finishes(process, model.length) + last
-        steps = _affordable(solver, nfe, model.length, cost_of(model), finish)
+        finish = solver.fewest(sites) if last else 0
+        steps = _affordable(solver, nfe, sites, cost_of(model), finish)
     else:
         require(
             steps is not None,
@@ -268,6 +276,14 @@ def _ends_clean(process: Process, delta: float) -> bool:
 def _may_leave(model: Denoiser, solver: Solver) -> bool:
     """Whether a step to time 0 may leave a site at a value that the model forbids: it may not have jumped."""
     return model.process.mask is None and restricts(model) and not solver.exact_kernels
+
+
+def _require_cleared(model: Denoiser, solver: Solver, end: float) -> None:
+    if end == 0 and _may_leave(model, solver):
+        raise ValueError(
+            f"delta=0.0 with forbidden values: {type(solver).__name__} may leave them behind there; leave delta out, "
+            "or end the grid above 0"
+        )
 
 
 def _affordable(solver: Solver, nfe: int, length: int, cost: int, finish: int) -> int:

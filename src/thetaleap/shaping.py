@@ -117,18 +117,27 @@ class Tempered(Wrapped):
     def _change(self, logits: Logits, sites: Sites) -> Logits:
         if self.temperature == 0:
             best = logits.argmax(1, keepdim=True)
-            return torch.full_like(logits, -math.inf).scatter(1, best, 0.0)
+            # its own logit, so that a row without a value, or with NaN, stays one
+            return torch.full_like(logits, -math.inf).scatter(1, best, logits.gather(1, best))
         if self.temperature != 1:
-            logits = logits.to(torch.float64) / self.temperature
+            logits = logits.to(torch.float64)
+            # the largest is 0, so that no temperature is too small
+            logits = (logits - _if_finite(logits.amax(1, keepdim=True))) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[1]:
             least = logits.topk(self.top_k, dim=1).values[:, -1:]
             logits = logits.masked_fill(logits < least, -math.inf)
         if self.top_p is not None and self.top_p < 1:
             p = torch.softmax(logits.to(torch.float64), 1)
             p, order = torch.sort(p, dim=1, descending=True, stable=True)
-            beyond = p.cumsum(1) - p >= self.top_p
+            before = torch.nn.functional.pad(p.cumsum(1)[:, :-1], (1, 0))
+            beyond = before >= self.top_p
             logits = logits.masked_fill(torch.empty_like(beyond).scatter(1, order, beyond), -math.inf)
         return logits
+
+
+def _if_finite(shift: Float64[Tensor, "n 1"]) -> Float64[Tensor, "n 1"]:
+    """What to take from rows that have it; the others are not to be mended, but complained about."""
+    return torch.where(torch.isfinite(shift), shift, 0.0)
 
 
 def tempered(
@@ -195,15 +204,17 @@ def constrained(model: Denoiser, allow: Tokens | None = None, forbid: Tokens | N
 
 
 def _table(name: str, given: Tokens, length: int, states: int) -> Bool[Tensor, "#d S"]:
-    if isinstance(given, Tensor) and given.dtype == torch.bool:
+    values = torch.as_tensor(given if isinstance(given, Tensor) else list(given)).cpu()
+    if values.dtype == torch.bool:
         shapes = [(states,), (length, states)]
-        require(tuple(given.shape) in shapes, f"{name} shape", tuple(given.shape), f"give {shapes[0]} or {shapes[1]}")
-        return given.view(-1, states)
-    numbers = [int(value) for value in given]
-    for value in numbers:
+        require(tuple(values.shape) in shapes, f"{name} shape", tuple(values.shape), f"give {shapes[0]} or {shapes[1]}")
+        return values.reshape(-1, states)
+    if len(values) and (values.is_floating_point() or values.ndim != 1):
+        raise TypeError(f"{name}={given!r}: give values by number, as in [0, 3, 7], or a table of booleans")
+    for value in values.tolist():
         require(0 <= value < states, name, value, f"values are 0 to {states - 1}")
     table = torch.zeros((1, states), dtype=torch.bool)
-    table[0, numbers] = True
+    table[0, values.long()] = True
     return table
 
 
@@ -225,6 +236,8 @@ class Blend:
     def logits(self, sites: Sites) -> Float64[Tensor, "n S"]:
         half = len(self.weight) * self.length
         rows = self.both.logits(torch.cat([sites, sites + half])).to(torch.float64)
+        # logits are known up to a constant, which matters where only some of a row are blended
+        rows = rows - _if_finite(rows.logsumexp(1, keepdim=True))
         told, blind = rows[: len(sites)], rows[len(sites) :]
         w = self.weight[sites // self.length].unsqueeze(1)
         # what the condition forbids stays forbidden; where it alone allows something, it alone counts
@@ -244,6 +257,10 @@ class Guided(Wrapped):
     samples: Int64[Tensor, " b"] | None = None
 
     @property
+    def time_free(self) -> bool:
+        return self.model.time_free and not callable(self.weight)
+
+    @property
     def cost(self) -> int:
         return cost_of(self.model) * (1 if self.weight == 0 else 2)
 
@@ -253,8 +270,7 @@ class Guided(Wrapped):
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         batch, device = len(x), x.device
         samples = torch.arange(batch, device=device) if self.samples is None else self.samples
-        condition = self.condition.to(device)
-        mine = condition[samples] if len(condition) > 1 else condition.expand(batch, *condition.shape[1:])
+        mine = self._condition(samples)
         if self.weight == 0:
             return self._told(samples, mine)(x, t)
         if mine.dtype == torch.bool:
@@ -264,18 +280,31 @@ class Guided(Wrapped):
             assert isinstance(self.model, Network)
             twice, both = x.repeat(2, 1), torch.cat([mine, torch.full_like(mine, self.model.classes or 0)])
         model = self._told(samples.repeat(2), both)
-        return Blend(model(twice, t if t.ndim == 0 else t.repeat(2)), self._weights(t, batch), x.shape[1])
+        return Blend(model(twice, t if t.ndim == 0 else t.repeat(2)), self._weights(t, batch, device), x.shape[1])
+
+    def _condition(self, samples: Int64[Tensor, " b"]) -> Int64[Tensor, " b"] | Bool[Tensor, "b d"]:
+        condition, count = self.condition.to(samples.device), len(self.condition)
+        if count == 1:
+            return condition.expand(len(samples), *condition.shape[1:])
+        last = int(samples.max()) if len(samples) else 0
+        require(last < count, "condition of samples", count, f"there is a sample {last}; give one for each, or for all")
+        return condition[samples]
 
     def _told(self, samples: Tensor, condition: Tensor) -> Denoiser:
         """The model inside, for these samples and, if it takes labels, with these."""
+        model = of_samples(self.model, samples)
         if condition.dtype == torch.bool:
-            return of_samples(self.model, samples)
-        assert isinstance(self.model, Network)
-        return self.model.labelled(condition)
+            return model
+        assert isinstance(model, Network)
+        return model.labelled(condition)
 
-    def _weights(self, t: Tensor, batch: int) -> Float64[Tensor, " b"]:
-        weight = self.weight(t) if callable(self.weight) else torch.tensor(self.weight, dtype=torch.float64)
-        return weight.to(t.device, torch.float64).expand(batch)
+    def _weights(self, t: Tensor, batch: int, device: torch.device) -> Float64[Tensor, " b"]:
+        if not callable(self.weight):
+            return torch.full((batch,), self.weight, dtype=torch.float64, device=device)
+        weight = torch.as_tensor(self.weight(t), dtype=torch.float64)
+        good = tuple(weight.shape) in ((), (batch,)) and bool((torch.isfinite(weight) & (weight >= 0)).all())
+        require(good, "weight", weight.tolist(), f"its function must give finite numbers of at least 0; t={t.tolist()}")
+        return weight.to(device).expand(batch)
 
 
 def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Tensor) -> Guided:
@@ -293,18 +322,21 @@ def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Ten
     """
     if not callable(weight):
         require(finite(weight) and weight >= 0, "weight", weight, "give a finite number of at least 0")
-    if isinstance(condition, Tensor) and condition.dtype == torch.bool:
+    given = torch.as_tensor(condition)
+    if given.dtype == torch.bool:
         require(model.process.mask is not None, "condition", "sites", "only a masked model can do without given sites")
-        sites = condition if condition.ndim == 2 else condition.unsqueeze(0)
-        got = tuple(condition.shape)
-        require(sites.shape[1] == model.length, "condition shape", got, f"the model has {model.length} sites")
-        return Guided(model, weight, sites)
+        got, length = tuple(given.shape), model.length
+        good = given.ndim in (1, 2) and given.numel() > 0 and given.shape[-1] == length
+        require(good, "condition shape", got, f"the model has {length} sites; give ({length},) or (num, {length})")
+        return Guided(model, weight, given.reshape(-1, length))
     if not isinstance(model, Network) or model.classes is None:
         raise TypeError(
             f"condition={condition!r} for {type(model).__name__}: labels are for networks that take them, made by "
             "from_network(..., classes=); guide the network first, and shape the result"
         )
-    labels = torch.as_tensor(condition, dtype=torch.int64).view(-1)
-    good = len(labels) > 0 and bool(((labels >= 0) & (labels < model.classes)).all())
-    require(good, "condition", labels.tolist(), f"labels are 0 to {model.classes - 1}")
-    return Guided(model, weight, labels)
+    whole = given.numel() > 0 and not given.is_floating_point() and given.ndim < 2
+    good = whole and bool(((given >= 0) & (given < model.classes)).all())
+    require(
+        good, "condition", given.tolist(), f"labels are whole numbers, 0 to {model.classes - 1}; give one or several"
+    )
+    return Guided(model, weight, given.long().reshape(-1))

@@ -48,12 +48,8 @@ class Solver(ABC):
         return process.mask is None
 
     def fewest(self, length: int) -> int:
-        """The fewest steps that make sense."""
+        """The fewest steps that make sense: one for each part of a sequence that is run, and finished, on its own."""
         return 1
-
-    def finishes(self, process: Process, length: int) -> int:
-        """Evaluations that come on top of all steps, beside the one finish that every run may have."""
-        return 0
 
     def begin(
         self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " times"], noise: Noise

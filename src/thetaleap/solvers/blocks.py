@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from ..checks import require, require_count
 from ..denoiser import Look
 from ..jumps import Share
 from ..noise import Noise
+from ..planners import Plan
 from ..processes import Process
 from ..reverse import Reverse
 from .base import Memory, Solver, Step, plan_of, require_masked
+from .controlled import Controlled
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Blocks(Solver):
     The steps are shared out evenly over the blocks, the first ones taking what is left over, and each block walks the
     whole grid in its steps; the last block may be shorter. What masks a block has left at its end go in one more
     evaluation. A network that sees time is shown that of the block. With `stop`, a token, a sample ends with the block
-    that holds it: what comes after is filled with it, and costs nothing.
+    that holds it, unless it was given: free sites of later blocks are filled with it, and cost nothing.
     """
 
     solver: Solver
@@ -35,7 +38,7 @@ class Blocks(Solver):
 
     def __post_init__(self) -> None:
         require_count("length", self.length)
-        if not isinstance(self.solver, Solver) or isinstance(self.solver, Blocks):
+        if not isinstance(self.solver, Solver) or isinstance(self.solver, Blocks | Controlled):
             raise TypeError(f"solver={self.solver!r}: give a solver to run in blocks, as in Blocks(Trapezoidal(), 8)")
 
     @property
@@ -49,13 +52,10 @@ class Blocks(Solver):
             require(0 <= self.stop < process.states, "stop", self.stop, f"give a token, 0 to {process.states - 1}")
 
     def reaches_data(self, process: Process) -> bool:
-        return True
+        return self.solver.reaches_data(process)
 
     def fewest(self, length: int) -> int:
         return math.ceil(length / self.length)
-
-    def finishes(self, process: Process, length: int) -> int:
-        return 0 if self.solver.reaches_data(process) else self.fewest(length)
 
     def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
         active = process.active(x)
@@ -71,50 +71,71 @@ class Blocks(Solver):
         }
 
     def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        """Samples with as many blocks go together."""
+        """Samples with as many blocks, and as many sites in the present one, go together."""
         own = plan_of(memory)
-        times, taken = own["times"][0].cpu(), int(own["taken"][0])
         kept: dict[str, Tensor | Look] = {name: own[name] for name in ("block", "blocks", "times")}
         info: dict[str, Share] = {}
-        for blocks in torch.unique(own["blocks"]).tolist():
-            now, stage, stops = _place(times, taken, blocks)
-            inside = own["block"] == now
-            rows = torch.nonzero((own["blocks"].squeeze(1) == blocks) & (reverse.process.active(x) & inside).any(1))
-            rows = rows.flatten()
+        for group in _groups(own):
+            stage, inside, stops = group.stage, group.inside, group.stops
+            rows = group.rows[(reverse.process.active(x) & inside)[group.rows].any(1)]
+            before = {name: value for name, value in memory.items() if name.startswith(group.name)}
+            last = stage + 2 == len(stops)
             if not len(rows):
+                kept |= {} if last else before
                 continue
-            part, local = reverse[rows].held(inside[rows]), noise[rows](f"{blocks} blocks")
-            prefix = f"{blocks}/"
+            part, local = reverse[rows].held(inside[rows]), noise[rows](group.name)
             if stage == 0:
                 inner = self.solver.begin(x[rows], part.process, stops, local("begin"))
             else:
-                names = [name for name in memory if name.startswith(prefix)]
-                inner = {name.removeprefix(prefix): memory[name][rows] for name in names}
-            start, end = float(stops[stage]), float(stops[stage + 1])
-            out = self.solver.step(part, x[rows], start, end, local, inner)
+                inner = {name.removeprefix(group.name): value[rows] for name, value in before.items()}
+            end = float(stops[stage + 1])
+            out = self.solver.step(part, x[rows], float(stops[stage]), end, local, inner)
             for name, share in out.info.items():
                 info[name] = info.get(name, Share(0, 0)) + share
-            moved = out.x
-            if stage + 2 == len(stops):
-                moved = self._finished(part, moved, end, local)
-            else:
-                kept |= {prefix + name: _spread(value, rows, len(x)) for name, value in out.memory.items()}
-            x = x.index_copy(0, rows, moved)
+            moved = self._filled(part, out.x, end, local) if last else out.x
+            if not last:
+                kept |= {group.name + name: _spread(value, rows, len(x)) for name, value in out.memory.items()}
+            x = x.index_copy(0, rows, self._stopped(moved, part.process, inside[rows]))
         return Step(x, {**kept, "taken": own["taken"] + 1}, info)
 
-    def _finished(self, reverse: Reverse, x: Tensor, t: float, noise: Noise) -> Tensor:
-        """The end of a block: leftover masks are filled, and samples with the stop token end."""
+    def _filled(self, reverse: Reverse, x: Tensor, t: float, noise: Noise) -> Tensor:
+        """The end of a block: leftover masks go."""
         left = torch.nonzero(reverse.process.active(x).any(1)).flatten()
-        if len(left):
-            some = reverse[left]
-            filled = some.move(x[left], some.look(x[left], t), t, None, noise("fill")[left])
-            x = x.index_copy(0, left, filled)
+        if not len(left):
+            return x
+        some = reverse[left]
+        return x.index_copy(0, left, some.move(x[left], some.look(x[left], t), t, None, noise("fill")[left]))
+
+    def _stopped(self, x: Tensor, process: Process, inside: Bool[Tensor, "b d"]) -> Tensor:
+        """Samples whose block is complete, be it before its last step, and holds the stop token, end."""
         if self.stop is None:
             return x
-        assert reverse.free is not None
-        free = reverse.free if reverse.rows is None else reverse.free[reverse.rows]
-        ended = ((x == self.stop) & free).any(1, keepdim=True)
-        return torch.where(ended & (x == reverse.process.mask), self.stop, x)
+        ended = ((x == self.stop) & inside).any(1) & ~process.active(x).any(1)
+        return torch.where(ended.unsqueeze(1) & (x == process.mask), self.stop, x)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Samples whose present blocks are alike."""
+
+    name: str
+    rows: Int64[Tensor, " k"]
+    inside: Bool[Tensor, "b d"]
+    """The present block, of samples with as many blocks."""
+    stage: int
+    stops: Float64[Tensor, " stops"]
+
+
+def _groups(own: Plan) -> Iterator[_Group]:
+    times, taken = own["times"][0].cpu(), int(own["taken"][0])
+    for blocks in torch.unique(own["blocks"]).tolist():
+        now, stage, stops = _place(times, taken, blocks)
+        inside = own["block"] == now
+        # solvers may take samples with equal counts for granted
+        sites = inside.sum(1).masked_fill(own["blocks"].squeeze(1) != blocks, 0)
+        for size in torch.unique(sites[sites > 0]).tolist():
+            rows = torch.nonzero(sites == size).flatten()
+            yield _Group(f"{blocks} blocks, {size} sites/", rows, inside, stage, stops)
 
 
 def _place(times: Tensor, taken: int, blocks: int) -> tuple[int, int, Float64[Tensor, " stops"]]:
@@ -123,9 +144,10 @@ def _place(times: Tensor, taken: int, blocks: int) -> tuple[int, int, Float64[Te
     for block in range(blocks):
         mine = steps // blocks + (block < steps % blocks)
         if taken < mine:
-            at = torch.linspace(0, steps, mine + 1, dtype=torch.float64)
-            low = at.floor().long().clamp(max=steps - 1)
-            return block, taken, times[low] + (at - low) * (times[low + 1] - times[low])
+            at = torch.arange(mine + 1) * steps
+            low, part = at // mine, (at % mine).to(torch.float64) / mine
+            high = (low + 1).clamp(max=steps)
+            return block, taken, times[low] + part * (times[high] - times[low])
         taken -= mine
     return blocks, 0, times
 

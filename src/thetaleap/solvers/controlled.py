@@ -80,7 +80,7 @@ class Controlled(Solver):
         went, change = torch.ones_like(start), torch.full_like(start, math.nan, dtype=torch.float64)
         rows, before, spent = torch.nonzero(start > stop).flatten(), None, 0.0
         for n in range(x.shape[1]):
-            masked = process.active(x[rows])
+            masked = reverse[rows].process.active(x[rows])
             left, local = masked.sum(1), noise(f"step {n}")[rows]
             look = reverse[rows].look(x[rows], process.schedule.alpha_inverse(1 - begin * left / start[rows]))
             seen: Seen = look

@@ -49,6 +49,7 @@ def planned_step(
     rows = torch.nonzero(~idle).flatten()
     if len(rows):
         part = {name: value[rows] for name, value in plan.items()}
-        seen = reverse[rows].look(x[rows], t)
-        x = x.index_copy(0, rows, planner.move(process, x[rows], seen, t, s, noise("move")[rows], part))
+        some = reverse[rows]
+        moved = planner.move(some.process, x[rows], some.look(x[rows], t), t, s, noise("move")[rows], part)
+        x = x.index_copy(0, rows, moved)
     return Step(x, planner.rest(plan))
