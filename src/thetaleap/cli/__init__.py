@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,11 +12,13 @@ from rich.markup import escape
 from ..checks import require, require_choice
 from ..models import ADAPTERS, BUILT_IN, load
 from .base import app, print_report, require_folder, table_of
+from .chat import chat
 from .evaluate import register
 from .names import AS_NEEDED, AUTO, SOLVERS, defaults, planned_contenders, works_for
-from .sample import PREVIEW, sample
+from .sample import DTYPES, PREVIEW, sample
+from .train import train_command
 
-__all__ = ["AS_NEEDED", "PREVIEW", "SOLVERS", "app", "defaults", "sample", "works_for"]
+__all__ = ["AS_NEEDED", "PREVIEW", "SOLVERS", "app", "chat", "defaults", "sample", "train_command", "works_for"]
 
 register(app)
 
@@ -103,6 +105,12 @@ def parse_budgets(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def _language(help: str, *names: str, metavar: str | None = None) -> Any:
+    """An option of experiments on language models."""
+    panel = "Language model (gsm8k)"
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
+
+
 @app.command()
 def reproduce(
     name: Annotated[
@@ -115,6 +123,16 @@ def reproduce(
         int | None, typer.Option(help="How many samples, at least 1.", show_default="the experiment's own")
     ] = None,
     seed: Annotated[int, typer.Option(help="From 0 to 2^64 - 1.")] = 0,
+    model: Annotated[
+        str | None, _language("The language model: llada:SOURCE or dream:SOURCE.", metavar="MODEL")
+    ] = None,
+    data: Annotated[Path | None, _language("The questions: GSM8K's test.jsonl.", metavar="FILE")] = None,
+    batch_size: Annotated[int | None, _language("Questions answered together, at least 1.")] = None,
+    device: Annotated[str | None, _language("Where the network runs, as in cuda:0.")] = None,
+    dtype: Annotated[str | None, _language(f"The network's precision: {', '.join(DTYPES)}.")] = None,
+    trust_remote_code: Annotated[
+        bool, _language("Run the code that comes with the model, which published ones need.", "--trust-remote-code")
+    ] = False,
 ) -> None:
     """Run an experiment of the paper again: print its result, and write its figures and tables.
 
@@ -129,8 +147,14 @@ def reproduce(
         Console().print(table)
         return
     require_choice("experiment", name, EXPERIMENTS)
+    asked = {"model": model, "data": data, "batch_size": batch_size, "device": device, "dtype": dtype}
+    more = {key: value for key, value in asked.items() if value is not None}
+    more |= {"trust_remote_code": True} if trust_remote_code else {}
+    for key, value in more.items():
+        flag = f"--{key.replace('_', '-')}"
+        require(key in EXPERIMENTS[name].options, flag, value, f"{name} takes no such option; leave it out")
     folder = require_folder(out or Path("runs") / name)
-    report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None)
+    report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)
     print_report(report.text, report.files)
 
 

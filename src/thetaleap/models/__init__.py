@@ -82,6 +82,7 @@ BUILT_IN: dict[str, BuiltIn] = {
 
 
 PLACE = ("length", "dtype", "device")
+SPREAD = (*PLACE, "device_map", "trust_remote_code")
 
 
 def _published(kind: str) -> Callable[..., Denoiser]:
@@ -98,6 +99,16 @@ def _mlm(source: str, **options: Any) -> Denoiser:
 
     require("length" in options, "length", None, f"say how many sites: load('mlm:{source}', length=120)")
     return mlm(source, **options)
+
+
+def _llm(kind: str) -> Callable[..., Denoiser]:
+    def make(source: str, **options: Any) -> Denoiser:
+        from . import llm
+
+        require("length" in options, "length", None, f"say how many sites: load('{kind}:{source}', length=256)")
+        return getattr(llm, kind)(source, **options)
+
+    return make
 
 
 def _antiberty(**options: Any) -> Denoiser:
@@ -121,11 +132,21 @@ BUILT_IN |= {
     "sapiens-vl": BuiltIn("Sapiens, light chains of human antibodies; a package to install", _sapiens("vl"), PLACE),
 }
 
+
+def _trained(source: str, **options: Any) -> Denoiser:
+    from .trained import trained
+
+    return trained(source, **options)
+
+
 ADAPTERS: dict[str, BuiltIn] = {
+    "trained": BuiltIn("a folder that thetaleap train has written", _trained, PLACE),
     "radd": BuiltIn("text models of RADD (JingyangOu/radd-lambda-dce)", _published("radd"), PLACE),
     "sedd": BuiltIn("text models of SEDD, absorbing or uniform (louaaron/sedd-small)", _published("sedd"), PLACE),
     "mdlm": BuiltIn("text models of MDLM (kuleshov-group/mdlm-owt)", _published("mdlm"), PLACE),
     "mlm": BuiltIn("any masked language model of Hugging Face: BERT, RoBERTa, ESM", _mlm, (*PLACE, "allowed")),
+    "llada": BuiltIn("language models of LLaDA (GSAI-ML/LLaDA-8B-Instruct)", _llm("llada"), SPREAD),
+    "dream": BuiltIn("language models of Dream (Dream-org/Dream-v0-Instruct-7B)", _llm("dream"), SPREAD),
 }
 """Models from a file, a folder or a hub id, given behind a colon."""
 
@@ -138,7 +159,8 @@ def load(name: str, **options: Any) -> Any:
     Args:
         name: of the model.
         options: for models that come from elsewhere, ``length``, ``dtype`` and ``device``; for ``mlm:`` also
-            ``allowed``, the tokens that may be written.
+            ``allowed``, the tokens that may be written; for ``llada:`` and ``dream:`` also ``device_map`` and
+            ``trust_remote_code``.
     """
     kind, colon, source = name.partition(":")
     if colon:

@@ -1,0 +1,330 @@
+"""Solvers on trained masked networks: heavy chains completed from the first 30 residues of trastuzumab.
+
+::
+
+    python -m benchmarks.antibodies draw sapiens-vh --rounds 2 --num 250
+    python -m benchmarks.antibodies score sapiens-vh --per-sample 4
+    python -m benchmarks.antibodies report sapiens-vh
+
+`draw` writes the samples of each contender, budget and round to runs/antibodies, `score` the pseudo-likelihoods beside
+them (and, where iglm is installed, its opinion); both leave what is there, so that they may be stopped and started
+again. `report` prints the tables, and writes them and the figure. Every contender is charged for every evaluation, and
+compared with exact any-order sampling of the same network, one site per evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import thetaleap as tl
+from thetaleap.metrics.likelihood import pseudo_log_likelihood
+from thetaleap.metrics.sequences import (
+    Measured,
+    frequency_distance,
+    frequency_gap,
+    mean,
+    pairwise_distance,
+    site_entropy,
+)
+from thetaleap.models.iglm import iglm
+from thetaleap.solvers import Solver
+
+HEAVY = (
+    "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSR"
+    "WGGDGFYAMDYWGQGTLVTVSS"
+)
+GIVEN = 30
+FREE = torch.arange(GIVEN, len(HEAVY))
+BUDGETS = (8, 16, 4, 32)
+"""In the order in which they are run."""
+REFERENCE = "first-hitting"
+FOLD = 2
+"""So many times as many reference samples as samples."""
+BASE = "multistep"
+"""The contender that the others' distances are compared with."""
+CONTENDERS: dict[str, Solver] = {
+    "euler": tl.Euler(),
+    "tau-leaping": tl.TauLeaping(),
+    "tweedie": tl.Tweedie(),
+    "fixed-count": tl.Tweedie(tl.FixedCount()),
+    "low-discrepancy": tl.Tweedie(tl.LowDiscrepancy()),
+    "rk2": tl.RK2(),
+    "trapezoidal": tl.Trapezoidal(),
+    "trapezoidal-reject": tl.Trapezoidal(rule="reject"),
+    "exponential-trapezoidal": tl.ExponentialTrapezoidal(),
+    "multistep": tl.Multistep(),
+    "multistep-quarter": tl.Multistep(weight=0.25),
+    "parallel-decoding": tl.ParallelDecoding(),
+    # two blocks, of 45 free sites each
+    "semi-autoregressive": tl.SemiAutoregressive(block_length=75),
+}
+FOLDER = Path("runs/antibodies")
+
+
+def load(name: str) -> Any:
+    return tl.load(name, length=len(HEAVY))
+
+
+def template(model: Any) -> torch.Tensor:
+    x = torch.tensor(model.tokenizer.encode(HEAVY))
+    x[GIVEN:] = tl.FREE
+    return x
+
+
+# --- draw and score, slowly
+
+
+def draw(name: str, rounds: range, num: int, budgets: list[int], reference: bool) -> None:
+    """Rounds of `num` samples of everyone; round n has seed n. With `reference`, also of exact sampling."""
+    model, folder = load(name), FOLDER / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in rounds:
+        jobs: list[tuple[str, int | None, Solver, int]] = [(REFERENCE, None, tl.FirstHitting(), FOLD * num)]
+        jobs = jobs if reference else []
+        jobs += [(who, budget, solver, num) for budget in budgets for who, solver in CONTENDERS.items()]
+        for who, budget, solver, count in jobs:
+            path = folder / f"{who}_{budget or 'all'}_{seed}.npz"
+            if path.exists():
+                continue
+            begin = time.process_time(), time.perf_counter()
+            out = tl.sample(model, solver, nfe=budget, num=count, seed=seed, template=template(model), progress=False)
+            own, seconds = time.process_time() - begin[0], time.perf_counter() - begin[1]
+            _save(path, x=out.x.numpy().astype(np.int8), nfe=out.nfe.numpy(), seconds=seconds, processor=own)
+            print(f"{name} {path.stem}: {seconds:.1f} s", flush=True)
+
+
+def score(name: str, per_sample: int, judged: int) -> None:
+    """Pseudo-likelihoods of all samples of each file, and IgLM's of the first `judged`."""
+    model, critic = load(name), iglm() if judged and find_spec("iglm") else None
+    for path in sorted((FOLDER / name).glob("*_*_*.npz")):
+        target = path.with_suffix(".score")
+        if target.exists():
+            continue
+        x = torch.from_numpy(np.load(path)["x"]).long()
+        found = {"likelihood": pseudo_log_likelihood(model, x, FREE, per_sample, seed=1).each.numpy()}
+        if critic is not None:
+            letters = [model.tokenizer.decode(row) for row in x[:judged].tolist()]
+            found["judge"] = -critic.log_likelihoods(letters, FREE).numpy()
+        _save(target, **found)
+        print(f"{name} {target.name}", flush=True)
+
+
+def _save(path: Path, **arrays: Any) -> None:
+    """Whole or not at all."""
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        np.savez(file, **arrays)
+    part.replace(path)
+
+
+# --- report, from the files
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All samples of one contender at one budget, of however many rounds there are."""
+
+    x: torch.Tensor
+    nfe: float
+    seconds: float
+    """Of one processor, per sample."""
+    likelihood: torch.Tensor
+    judge: torch.Tensor
+
+
+def drawn(name: str, who: str, budget: int | None) -> Drawn | None:
+    paths = sorted((FOLDER / name).glob(f"{who}_{budget or 'all'}_*.npz"))
+    if not paths:
+        return None
+    files = [np.load(path) for path in paths]
+    scores = [np.load(path.with_suffix(".score")) for path in paths if path.with_suffix(".score").exists()]
+    x = torch.from_numpy(np.concatenate([file["x"] for file in files])).long()
+    nfe = float(np.concatenate([file["nfe"] for file in files]).mean())
+    spent = [float(file["processor"]) / len(file["x"]) for file in files if "processor" in file]
+    seconds = min(spent) if spent else math.nan
+    none = np.zeros(0)
+    likelihood, judge = (
+        torch.from_numpy(np.concatenate([none, *(found[kind] for found in scores if kind in found)]))
+        for kind in ("likelihood", "judge")
+    )
+    return Drawn(x, nfe, seconds, likelihood, judge)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one contender at one budget."""
+
+    who: str
+    budget: int | None
+    samples: int
+    nfe: float
+    seconds: float
+    likelihood: Measured | None
+    judge: Measured | None
+    diversity: Measured
+    entropy: Measured
+    sites: Measured | None = None
+    neighbours: Measured | None = None
+    pairs: Measured | None = None
+    gap: Measured | None = None
+    """In pairs, how much further from the reference than `BASE`. Contenders share their noise, so that the standard
+    error, which takes them for independent, is rather too large."""
+
+
+def rows(name: str) -> Iterator[Row]:
+    """The reference first, then by budget."""
+    reference = drawn(name, REFERENCE, None)
+    assert reference is not None, f"draw {name} first"
+    yield _row(REFERENCE, None, reference)
+    for budget in sorted(BUDGETS):
+        base = drawn(name, BASE, budget)
+        for who in CONTENDERS:
+            own = drawn(name, who, budget)
+            if own is not None:
+                yield _row(who, budget, own, reference, base if who != BASE else None)
+
+
+def _row(who: str, budget: int | None, own: Drawn, reference: Drawn | None = None, base: Drawn | None = None) -> Row:
+    x = own.x
+    far: dict[str, Measured] = {}
+    if reference is not None:
+        far = {of: frequency_distance(x, reference.x, of, FREE) for of in ("sites", "neighbours", "pairs")}
+    if reference is not None and base is not None:
+        far["gap"] = frequency_gap(x, base.x, reference.x, "pairs", FREE)
+    likelihood, judge = (mean(values) if len(values) else None for values in (own.likelihood, own.judge))
+    diversity, entropy = pairwise_distance(x, FREE), site_entropy(x, FREE)
+    return Row(who, budget, len(x), own.nfe, own.seconds, likelihood, judge, diversity, entropy, **far)
+
+
+HEADS = {
+    "likelihood": ("log p", 3),
+    "judge": ("IgLM -log p", 3),
+    "diversity": ("differ", 3),
+    "entropy": ("entropy", 3),
+    "sites": ("sites", 4),
+    "neighbours": ("neighbours", 4),
+    "pairs": ("pairs", 4),
+    "gap": (f"pairs less {BASE}", 4),
+}
+
+
+def table(found: list[Row]) -> str:
+    lines = ["| solver | nfe | s | " + " | ".join(head for head, _ in HEADS.values()) + " |"]
+    lines.append("|" + " --- |" * (len(HEADS) + 3))
+    for row in found:
+        cells = [f"`{row.who}`", f"{row.nfe:.1f}", f"{row.seconds:.2g}"]
+        for name, (_, digits) in HEADS.items():
+            figure: Measured | None = getattr(row, name)
+            cells.append("" if figure is None else f"{figure.value:.{digits}f} ± {figure.error:.{digits}f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def by_budget(found: list[Row], figures: tuple[str, ...], scale: float, digits: int) -> str:
+    """One row for each contender, one column for each budget, with the given figures in the cells."""
+
+    def cell(row: Row) -> str:
+        seen = [getattr(row, name) for name in figures]
+        if all(figure is None for figure in seen):
+            return ""
+        return ", ".join(
+            "–" if f is None else f"{scale * f.value:.{digits}f} ± {scale * f.error:.{digits}f}" for f in seen
+        )
+
+    budgets = sorted({row.budget for row in found if row.budget is not None})
+    lines = [f"| solver | {' | '.join(map(str, budgets))} |", "|" + " --- |" * (len(budgets) + 1)]
+    for who in (REFERENCE, *CONTENDERS):
+        own = {row.budget: cell(row) for row in found if row.who == who}
+        if who == REFERENCE and own[None]:
+            lines.append(f"| `{who}`, 90 evaluations | {own[None]} |" + " |" * (len(budgets) - 1))
+        elif any(own.values()):
+            lines.append(f"| `{who}` | {' | '.join(own.get(budget, '') for budget in budgets)} |")
+    return "\n".join(lines)
+
+
+def report(names: list[str]) -> None:
+    every = {name: list(rows(name)) for name in names}
+    for name, found in every.items():
+        (FOLDER / f"{name}.json").write_text(json.dumps([asdict(row) for row in found], indent=1))
+        text = [f"{name}: {found[0].samples} reference samples"]
+        for budget in (None, *sorted(BUDGETS)):
+            part = [row for row in found if row.budget == budget]
+            if part:
+                text += ["", f"{budget or 'all'} evaluations, {part[0].samples} samples", "", table(part)]
+        text += ["", "distance of pairs, in thousandths", "", by_budget(found, ("pairs",), 1000, 1)]
+        text += ["", f"the same less that of {BASE}", "", by_budget(found, ("gap",), 1000, 1)]
+        text += ["", "log p, share of sites that differ", "", by_budget(found, ("likelihood", "diversity"), 1, 3)]
+        text += ["", "-log p under IgLM", "", by_budget(found, ("judge",), 1, 2)]
+        (FOLDER / f"{name}.md").write_text("\n".join(text) + "\n")
+        print("\n".join(text), flush=True)
+    figure(every)
+
+
+def figure(every: dict[str, list[Row]]) -> None:
+    """Distance in pairs against evaluations, with standard errors."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    fig, axes = plt.subplots(1, len(every), figsize=(5.2 * len(every), 4.2), squeeze=False)
+    colours = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    for axis, (name, found) in zip(axes[0], every.items(), strict=True):
+        for n, who in enumerate(CONTENDERS):
+            own = [(row.budget, row.pairs) for row in found if row.who == who and row.pairs is not None]
+            x, y = [budget * 1.012 ** (n - 6) for budget, _ in own if budget], [pairs for _, pairs in own]
+            axis.errorbar(
+                x,
+                [p.value for p in y],
+                [p.error for p in y],
+                label=who,
+                color=colours[n],
+                marker=".",
+                lw=1.2,
+                capsize=1.5,
+            )
+        axis.axhline(0, color="black", lw=0.6)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("symlog", linthresh=1e-3 if name != "antiberty" else 1e-2)
+        axis.set_xticks(sorted(BUDGETS), map(str, sorted(BUDGETS)))
+        axis.set(title=name, xlabel="evaluations per sample", ylabel="squared distance of pair frequencies")
+    axes[0][-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    fig.tight_layout()
+    fig.savefig(FOLDER / "antibodies.png", dpi=72)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.antibodies", description=__doc__)
+    parser.add_argument("what", choices=["draw", "score", "report"])
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--first", type=int, default=0, help="the first round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--num", type=int, default=16, help="samples per round")
+    parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
+    parser.add_argument("--no-reference", action="store_true", help="draw no more reference samples")
+    parser.add_argument("--per-sample", type=int, default=4, help="sites to ask about, by pseudo-likelihood")
+    parser.add_argument("--judged", type=int, default=32, help="samples of each file that IgLM judges")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in given.models:
+        if given.what == "draw":
+            draw(name, range(given.first, given.first + given.rounds), given.num, given.budgets, not given.no_reference)
+        elif given.what == "score":
+            score(name, given.per_sample, given.judged)
+    if given.what == "report":
+        report(given.models)
+
+
+if __name__ == "__main__":
+    main()

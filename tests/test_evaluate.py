@@ -1,0 +1,284 @@
+"""``thetaleap evaluate``, the files it reads, and the judge it may ask."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import thetaleap as tl
+from tests.test_cli import call, failed, ran
+from thetaleap import files
+from thetaleap.cli.evaluate import ABOUT, Evaluation, free_sites, measure
+from thetaleap.metrics.likelihood import pseudo_log_likelihood
+from thetaleap.metrics.sequences import Measured, frequency_distance, pairwise_distance, site_entropy
+from thetaleap.models import iglm as judge
+from thetaleap.models.iglm import IgLM, iglm
+from thetaleap.models.masked_lm import Letters
+from thetaleap.reading import read_samples
+
+HEAVY = (
+    "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSR"
+    "WGGDGFYAMDYWGQGTLVTVSS"
+)
+DOCUMENT = Path(__file__).parent.parent / "docs" / "antibodies.md"
+
+
+def written(path: Path, seed: int, num: int = 40) -> Tensor:
+    """Samples of mixture32 in a file."""
+    out = tl.sample(tl.load("mixture32"), tl.Tweedie(), nfe=3, num=num, seed=seed, progress=False)
+    files.write(path, out, {"model": "mixture32", "seed": seed})
+    return out.x
+
+
+# --- files
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "npy"])
+def test_what_was_written_is_read(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"x.{ending}"
+    x = written(path, 0)
+    read, card = read_samples(path)
+    assert torch.equal(read, x)
+    assert card == ({"model": "mixture32", "seed": 0} if ending == "parquet" else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", b"1,2", r"ending of file='.csv': choose one of .parquet, .jsonl, .npy"),
+        ("x.jsonl", b'{"tokens": [1, 2]}\n{"tokens": [1]}', r"x.jsonl': cannot be read \(.*; give a file written by"),
+        ("x.jsonl", b'{"nfe": 1}', r"cannot be read \('tokens'\)"),
+        ("x.jsonl", b"", r"holds float64 of shape \(0,\); give one row of whole numbers for each sample"),
+        ("x.jsonl", b'{"tokens": [0.5]}', r"holds float64 of shape \(1, 1\)"),
+        ("x.jsonl", b'{"tokens": [-1, 3]}', "holds tokens from -1 to 3; give tokens from 0 on"),
+        ("x.parquet", b"nonsense", r"x.parquet': cannot be read"),
+        ("x.npy", b"nonsense", r"x.npy': cannot be read"),
+    ],
+)
+def test_files_that_are_not_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_samples(tmp_path / name)
+
+
+def test_missing_files_and_objects(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"reference='.*x.npy': there is no such file; write one with thetaleap sample"
+    ):
+        read_samples(tmp_path / "x.npy", "reference")
+    np.save(tmp_path / "evil.npy", np.array([[print]], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"evil.npy': cannot be read \(Object arrays cannot be loaded"):
+        read_samples(tmp_path / "evil.npy")
+
+
+# --- the command
+
+
+def test_figures_are_the_library_s(tmp_path: Path) -> None:
+    x, y = written(tmp_path / "x.parquet", 0), written(tmp_path / "y.npy", 1, num=50)
+    arguments = ["evaluate", tmp_path / "x.parquet", "--model", "mixture32", "--prefix", 5, "--per-sample", 3]
+    found = json.loads(ran(*arguments, "--reference", tmp_path / "y.npy", "--seed", 7, "--json"))
+    model, sites = tl.load("mixture32"), torch.arange(5, 32)
+    wanted = {
+        "pseudo_log_likelihood": pseudo_log_likelihood(model, x, sites, 3, 7),
+        "pairwise_distance": pairwise_distance(x, sites),
+        "site_entropy": site_entropy(x, sites),
+        "site_distance": frequency_distance(x, y, "sites", sites),
+        "neighbour_distance": frequency_distance(x, y, "neighbours", sites),
+        "pair_distance": frequency_distance(x, y, "pairs", sites),
+    }
+    assert found["figures"] == {name: {"value": f.value, "error": f.error} for name, f in wanted.items()}
+    assert list(found["reference"]) == ["pseudo_log_likelihood", "pairwise_distance", "site_entropy"]
+    assert found["reference"]["site_entropy"]["value"] == site_entropy(y, sites).value
+    assert (found["model"], found["samples"], found["sites"], found["judge"]) == ("mixture32", 40, 27, None)
+    assert found["about"] == {name: ABOUT[name] for name in wanted}
+    text = ran(*arguments, "--reference", tmp_path / "y.npy", "--seed", 7)
+    assert text.startswith("40 samples, 27 sites that count; figures with their standard errors\n")
+    assert f"pairwise_distance      {wanted['pairwise_distance']}  (reference 0." in text
+    assert "read them together with the diversity" in text
+
+
+def test_all_sites(tmp_path: Path) -> None:
+    x = written(tmp_path / "x.jsonl", 0, num=5)
+    found = json.loads(ran("evaluate", tmp_path / "x.jsonl", "--model", "mixture32", "--per-sample", 0, "--json"))
+    exact = pseudo_log_likelihood(tl.load("mixture32"), x)
+    assert found["figures"]["pseudo_log_likelihood"]["value"] == exact.value
+    assert found["reference"] == {}
+
+
+def test_numbers_that_json_lacks() -> None:
+    text = Evaluation("m", 3, 2, {"site_entropy": Measured(float("-inf"), float("nan"))}).json()
+    assert json.loads(text, parse_constant=pytest.fail)["figures"]["site_entropy"] == {"value": "-inf", "error": "nan"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "mixture3"], "model='mixture3': did you mean 'mixture32'?"),
+        (["--model", "chain64"], "file=32: its sequences are not as long as chain64's, 64"),
+        (["--model", "mixture32", "--prefix", "32"], "prefix=32: sequences have 32 sites; leave at least one free"),
+        (["--model", "mixture32", "--judge", "gpt"], "judge='gpt': choose one of iglm"),
+        (["--model", "mixture32", "--judge", "iglm"], "judge='iglm': the model's tokens are not letters; leave it out"),
+        (
+            ["--model", "mixture32", "--template", "A_"],
+            "template='A_': the model's tokens are not letters; leave it out",
+        ),
+        (["--model", "mixture32", "--template", "A", "--prefix", "1"], "(template, prefix)=('A', 1): give one of them"),
+        (["--model", "mixture32", "--per-sample", "-1"], "per_sample=-1: give a whole number of at least 0"),
+    ],
+)
+def test_refusals(tmp_path: Path, arguments: list[str], message: str) -> None:
+    written(tmp_path / "x.npy", 0, num=4)
+    assert failed("evaluate", tmp_path / "x.npy", *arguments).startswith(message)
+
+
+def test_references_of_another_length(tmp_path: Path) -> None:
+    written(tmp_path / "x.npy", 0, num=4)
+    np.save(tmp_path / "y.npy", np.zeros((4, 3), dtype=np.int64))
+    message = failed("evaluate", tmp_path / "x.npy", "--model", "mixture32", "--reference", tmp_path / "y.npy")
+    assert message == "reference=3: its sequences are not as long as the file's, 32"
+
+
+def test_templates() -> None:
+    model, x = SimpleNamespace(tokenizer=Letters("ABC")), torch.tensor([[0, 1, 2, 0], [0, 2, 2, 1]])
+    assert free_sites(model, x, "A_C_", None).tolist() == [1, 3]
+    assert free_sites(model, x, None, None).tolist() == [0, 1, 2, 3]
+    assert free_sites(model, x, None, 3).tolist() == [3]
+    for template, message in {
+        "A_C": "template='A_C': has 3 letters; the samples have 4",
+        "ABCA": "template='ABCA': leaves nothing free; write _ at the sites that count",
+        "AB__": "template='AB__': site 1 is 'B', but sample 1 has 'C' there; give the template that the samples",
+        "X___": r"text\[0\]='X': not in the alphabet; use 'ABC'",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            free_sites(model, x, template, None)
+
+
+# --- the judge
+
+
+def bigrams(states: int) -> Tensor:
+    return torch.randn((states, states), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+VOCABULARY = ("[HEAVY]", "[HUMAN]", "A", "B", "C")
+TABLE = bigrams(5)
+BIGRAMS = IgLM(lambda input_ids: SimpleNamespace(logits=TABLE[input_ids]), VOCABULARY, ("[HEAVY]", "[HUMAN]"))
+
+
+def test_likelihoods_of_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_p = torch.log_softmax(TABLE, 1)
+    wanted = [[log_p[1, 2], log_p[2, 4], log_p[4, 3]], [log_p[1, 3], log_p[3, 3], log_p[3, 2]]]
+    sequences, wanted = ["ACB", "BBA"], torch.tensor(wanted)
+    torch.testing.assert_close(BIGRAMS.log_likelihoods(sequences), wanted.mean(1))
+    torch.testing.assert_close(BIGRAMS.log_likelihoods(sequences, torch.tensor([0, 2])), wanted[:, [0, 2]].mean(1))
+    monkeypatch.setattr(judge, "ROWS", 1)
+    torch.testing.assert_close(BIGRAMS.log_likelihoods(sequences), wanted.mean(1))
+
+
+@pytest.mark.parametrize(
+    ("sequences", "sites", "message"),
+    [
+        (["AB", "A"], None, r"sequences=\[1, 2\]: give at least one, and all of one length"),
+        ([], None, r"sequences=\[\]: give at least one"),
+        (["AX"], None, "sequences='X': no residue that IgLM knows"),
+        (["AB"], torch.tensor([2]), r"sites=\[2\]: give numbers from 0 to 1, at least one"),
+    ],
+)
+def test_judge_errors(sequences: list[str], sites: Tensor | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BIGRAMS.log_likelihoods(sequences, sites)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chain": "vh"}, "chain='vh': choose one of heavy, light"),
+        ({"species": "dog"}, "species='dog': choose one of human, mouse"),
+        ({"size": "huge"}, "size='huge': choose one of large, small"),
+    ],
+)
+def test_judges_that_are_not(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        iglm(**options)
+
+
+def test_a_judge_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how to install it, and what its licence allows."""
+    monkeypatch.setattr(judge, "find_spec", lambda name: None)
+    with pytest.raises(
+        ImportError, match=r"pip install --no-deps iglm==0.1.0 \(its licence, .* non-commercial use only"
+    ):
+        iglm()
+
+
+def letters_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`load` gives an oracle whose tokens are letters."""
+    chain = tl.oracles.markov_chain(torch.full((3, 3), 1 / 3, dtype=torch.float64), length=4)
+    names = ("process", "length", "horizon", "time_free", "device")
+    model = tl.from_network(
+        chain.process,
+        length=4,
+        network=lambda x, t: torch.zeros((*x.shape, 3)),
+        tokenizer=Letters("ABC"),
+        horizon=getattr(chain, names[2]),
+    )
+    monkeypatch.setattr("thetaleap.cli.evaluate.load", lambda name, **options: model)
+
+
+def test_the_judge_s_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters_model(monkeypatch)
+    monkeypatch.setattr("thetaleap.cli.evaluate.iglm", lambda: BIGRAMS)
+    x = torch.tensor([[0, 1, 2, 0], [0, 2, 2, 1], [0, 0, 1, 1]])
+    found = measure("letters", x, x, template="A___", judge="iglm")
+    wanted = -BIGRAMS.log_likelihoods(["ABCA", "ACCB", "AABB"], torch.tensor([1, 2, 3]))
+    assert found.figures["judge_nll"].value == pytest.approx(float(wanted.mean()))
+    assert found.reference["judge_nll"] == found.figures["judge_nll"]
+    assert found.figures["pseudo_log_likelihood"].value == pytest.approx(-np.log(3))
+
+
+def test_the_command_without_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters_model(monkeypatch)
+    monkeypatch.setattr(judge, "find_spec", lambda name: None)
+    np.save(tmp_path / "x.npy", np.zeros((3, 4), dtype=np.int64))
+    assert failed("evaluate", tmp_path / "x.npy", "--model", "letters", "--judge", "iglm").startswith(
+        "iglm is not installed: pip install --no-deps iglm==0.1.0 (its licence"
+    )
+
+
+# --- antibodies
+
+
+@pytest.mark.antibodies
+def test_antibodies(tmp_path: Path) -> None:
+    """Trastuzumab is likelier to AntiBERTy than what it writes in one go, and the samples keep their template."""
+    model = tl.load("antiberty", length=len(HEAVY))
+    template = torch.tensor(model.tokenizer.encode(HEAVY))
+    template[95:] = tl.FREE
+    out = tl.sample(model, tl.Multistep(), nfe=2, num=3, template=template, progress=False)
+    files.write(tmp_path / "x.parquet", out, {})
+    text = HEAVY[:95] + "_" * 25
+    common = ["--model", "antiberty", "--per-sample", 2, "--json"]
+    found = json.loads(ran("evaluate", tmp_path / "x.parquet", *common, "--template", text))
+    assert found["sites"] == 25
+    assert -6 < found["figures"]["pseudo_log_likelihood"]["value"] < 0
+    result = call("evaluate", tmp_path / "x.parquet", *common, "--template", "Q" + text[1:])
+    assert "template='Q" in result.stderr
+    assert "site 0 is 'Q', but sample 0 has 'E' there" in result.stderr
+
+
+@pytest.mark.antibodies
+def test_examples_of_the_document_run() -> None:
+    """They need packages, so that they are marked ``py``, and not run with those of the other pages."""
+    blocks = re.findall(r"```py\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for code in blocks:
+        exec(compile(code, "example", "exec"), {})
