@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench antibodies peers clean
+.PHONY: setup demo test lint bench antibodies peers harness clean
 
 setup: $(READY)
 
@@ -40,6 +40,14 @@ peers: .venv/.peers
 .venv/.peers: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --no-deps bionemo-moco
+	touch $@
+
+# lm-evaluation-harness, and the tests that need it
+harness: .venv/.harness
+	$(BIN)/pytest tests/test_lm_eval.py
+
+.venv/.harness: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[harness]'
 	touch $@
 
 clean:

@@ -19,6 +19,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     there = {
         "data": DATA.is_dir(),
         "antibodies": all(find_spec(name) for name in ("antiberty", "sapiens", "transformers")),
+        "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
     }
     lacking = [mark for mark, present in there.items() if not present]
     absent = [item for item in items if any(item.get_closest_marker(mark) for mark in lacking)]

@@ -335,7 +335,7 @@ def test_demo_words_follow_the_numbers() -> None:
 
 
 def test_experiments_are_listed() -> None:
-    assert list(EXPERIMENTS) == ["toy", "uniformization"]
+    assert list(EXPERIMENTS) == ["toy", "uniformization", "gsm8k"]
     assert EXPERIMENTS["toy"].run is toy.run
 
 

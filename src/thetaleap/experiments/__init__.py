@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import demo, toy, uniformization
+from . import demo, gsm8k, toy, uniformization
 from ._output import Report
 
 
@@ -19,6 +19,8 @@ class Experiment:
 
     about: str
     run: Callable[..., Report]
+    options: tuple[str, ...] = ()
+    """What `run` takes besides, by keyword."""
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -29,6 +31,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         "where exact simulation spends its evaluations, and where its quality settles (figure 1, left)",
         uniformization.run,
     ),
+    "gsm8k": Experiment(
+        "right answers to GSM8K's questions, of a language model given by --model: Semi-AR and Trapezoidal (table 2)",
+        gsm8k.run,
+        ("model", "data", "batch_size", "device", "dtype", "trust_remote_code"),
+    ),
 }
 
-__all__ = ["EXPERIMENTS", "Experiment", "Report", "demo", "toy", "uniformization"]
+__all__ = ["EXPERIMENTS", "Experiment", "Report", "demo", "gsm8k", "toy", "uniformization"]
