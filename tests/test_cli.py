@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 import thetaleap as tl
 from thetaleap import cli, files, sampling
-from thetaleap.models import BUILT_IN
+from thetaleap.models import ADAPTERS, BUILT_IN
 
 
 def call(*args: Any, **env: str) -> Result:
@@ -116,7 +116,7 @@ def test_each_format(tmp_path: Path) -> None:
         assert tokens == expected.x.tolist()
         assert nfe == expected.nfe.tolist()
     who = {"model": "mixture32", "solver": repr(tl.Trapezoidal()), "seed": 1, "version": tl.__version__}
-    walk = {"nfe": 8, "steps": None, "grid": "uniform", "delta": None}
+    walk = {"nfe": 8, "tolerance": None, "steps": None, "grid": "uniform", "delta": None}
     assert json.loads(table.schema.metadata[b"thetaleap"]) == who | walk
     assert len(list(tmp_path.iterdir())) == len(files.WRITERS)
 
@@ -261,7 +261,11 @@ def test_wrong_usage(args: str, message: str) -> None:
 def test_models() -> None:
     head, *rows = ran("models").splitlines()
     assert re.split(" {2,}", head.strip()) == ["model", "process", "length", "states", "what it is"]
-    for row, (name, entry) in zip(rows, BUILT_IN.items(), strict=True):
+    there = {**BUILT_IN, **{f"{kind}:SOURCE": entry for kind, entry in ADAPTERS.items()}}
+    for row, (name, entry) in zip(rows, there.items(), strict=True):
+        if entry.options:  # they come from elsewhere
+            assert re.split(" {2,}", row.strip()) == [name, entry.about]
+            continue
         model, process = tl.load(name), tl.load(name).process
         expected = [name, type(process).__name__, str(model.length), str(process.states), entry.about]
         assert re.split(" {2,}", row.strip()) == expected
@@ -278,8 +282,9 @@ def test_solvers() -> None:
 
 def test_every_solver_of_the_library_has_a_name() -> None:
     public = {value for value in vars(tl).values() if inspect.isclass(value) and issubclass(value, tl.solvers.Solver)}
-    assert {entry.solver for entry in cli.SOLVERS.values()} == public
-    for solver in public:  # and its hyper-parameters are options
+    named = {entry.solver for entry in cli.SOLVERS.values()}
+    assert named == public - {tl.Blocks}, "blocks are an option of all of them"
+    for solver in named:  # and its hyper-parameters are options
         assert set(cli.defaults(solver)) <= set(inspect.signature(cli.sample).parameters)
 
 

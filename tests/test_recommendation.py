@@ -61,7 +61,9 @@ def test_short_lines() -> None:
 def test_geometry() -> None:
     model = network(tl.Masked(3), 12)
     assert tl.recommend(model, 4).solver == tl.Multistep()
-    assert 'geometry="line"' in tl.recommend(model, 4).reason
+    assert "On trained networks" in tl.recommend(model, 4).reason
+    assert "On trained networks" in tl.recommend(tl.tempered(model, 0.5), 4).reason
+    assert 'geometry="line"' in tl.recommend(model, 4, geometry="none").reason
     for geometry in ("line", (1, 12), (12, 1)):
         assert tl.recommend(model, 4, geometry=geometry).solver == tl.Tweedie(tl.LowDiscrepancy())
     assert tl.recommend(model, 4, geometry=(3, 4)).solver == tl.Multistep()

@@ -11,9 +11,11 @@ from torch import Tensor
 from . import grids
 from .checks import require, require_choice, require_count
 from .denoiser import Denoiser
+from .models.network import Network
 from .planners import FixedCount, LowDiscrepancy
 from .sampling import plan
 from .schedules import LogLinear
+from .shaping import Wrapped
 from .solvers import Multistep, Solver, Tweedie
 
 SHORT_LINE = 8
@@ -47,6 +49,11 @@ ANYHOW = (
     "at 4 evaluations 0.037 nats per token above the entropy, against 0.102 for Tweedie and 0.093 for the paper's "
     'Trapezoidal. If the sites lie on a line, as in text, say geometry="line": that is worth more.'
 )
+NETWORK = (
+    "On trained networks extrapolation in random order measured best: completing an antibody with Sapiens at 4 "
+    "evaluations, its pair frequencies are 0.0 +- 0.2 thousandths from exact sampling, against 1.8 +- 0.5 for Tweedie "
+    "and for sites far apart, and 1.7 +- 0.5 for the paper's Trapezoidal; from 8 on none can be told from exact."
+)
 
 
 @dataclass(frozen=True)
@@ -64,12 +71,13 @@ def recommend(model: Denoiser, nfe: int, *, geometry: str | tuple[int, ...] | No
     """The solver and the grid that measured best for models like `model` at `nfe` evaluations.
 
     Without masks `Multistep` on ``grids.alpha_power``. With masks: one site at a time where the budget is enough for
-    that; else `LowDiscrepancy` on a line of at least 8 sites; else `Multistep` on even counts.
+    that; else `LowDiscrepancy` on a line of at least 8 sites, if the model is an oracle or `geometry` says so; else
+    `Multistep` on even counts, which is the default for networks, as measured on those that are trained.
 
     Args:
         model: any model; nothing is asked of it but its process, length and shape.
         nfe: the most evaluations to spend on a sample, at least 1.
-        geometry: "line", (height, width) or "none"; by default the model's ``shape``, and "none" if it has none. (What
+        geometry: "line", (height, width) or "none"; by default an oracle's ``shape``, and "none" if it has none. (What
             is taken for a line and is none fares up to five times worse than in random order.)
     """
     require_count("nfe", nfe)
@@ -82,13 +90,18 @@ def recommend(model: Denoiser, nfe: int, *, geometry: str | tuple[int, ...] | No
     elif kind == "line" and model.length >= SHORT_LINE:
         found = Recommendation(Tweedie(LowDiscrepancy()), _level(model), LINE)
     else:
-        reason = {"line": SHORT.format(short=SHORT_LINE), "plane": PLANE, "none": ANYHOW}[kind]
+        reason = {"line": SHORT.format(short=SHORT_LINE), "plane": PLANE, "none": ANYHOW, "network": NETWORK}[kind]
         found = Recommendation(Multistep(), _even_or_level(model, nfe, smaller_first=kind == "line"), reason)
     plan(model, found.solver, nfe=nfe, grid=found.grid)  # says so if the budget is too small for the schedule
     return found
 
 
-def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["line", "plane", "none"]:
+def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["line", "plane", "none", "network"]:
+    inside = model
+    while isinstance(inside, Wrapped):
+        inside = inside.model
+    if geometry is None and isinstance(inside, Network):
+        return "network"
     if isinstance(geometry, str):
         require_choice("geometry", geometry, ("line", "none"))
         return "line" if geometry == "line" else "none"
