@@ -10,12 +10,17 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from .noise import piece
 from .processes import Process
 
 MEMORY = 128 * 2**20
 """Bytes of working memory for rows, by default."""
 COPIES = 8
 """Copies of a row in float64 that are alive at a time, at most."""
+
+# glibc keeps free memory for the next rows up to twice the largest block that was ever given back, of those below
+# 32 MiB; beyond, pages are got from the system again, which takes as long as the work. This block is never written to.
+torch.empty(2**25 - 2**16, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,16 @@ class Mosaic:
         return None if same is None else Alike(same.kind[self.row], same.kinds)
 
 
+def _normalised(logits: Float[Tensor, "n S"]) -> Float64[Tensor, "n S"]:
+    some = piece(logits)
+    if logits.shape[0] <= some:
+        return torch.softmax(logits.to(torch.float64), 1)
+    rows = torch.empty_like(logits, dtype=torch.float64)
+    for part, out in zip(logits.split(some), rows.split(some), strict=True):
+        torch.softmax(part.to(torch.float64), 1, out=out)
+    return rows
+
+
 @runtime_checkable
 class Seen(Protocol):
     """What a jump needs to know about the clean tokens."""
@@ -192,7 +207,7 @@ class Look:
                 f"logits of shape {tuple(logits.shape)}: the model must give one row of {self.states} values for "
                 f"each of the {len(sites)} sites asked for"
             )
-        rows = torch.softmax(logits.to(torch.float64), 1)
+        rows = _normalised(logits)
         # a row without a largest finite logit is NaN from end to end
         if math.isnan(float(rows[:, 0].sum())):
             self._complain(sites, logits)

@@ -25,6 +25,9 @@ from .checks import require_count
 
 CPU = torch.device("cpu")
 WORD = 2**64
+PIECE = 2**18
+"""Entries of rows that a processor works on at a time: what passes between two operations stays in its cache, and is
+not got from the system afresh every time, which would take longer than the work."""
 
 
 @runtime_checkable
@@ -192,6 +195,11 @@ class Stream:
         return self._uniforms("uniform", 1).flatten()
 
 
+def piece(rows: Tensor) -> int:
+    """How many of `rows` to work on at a time."""
+    return rows.shape[0] if rows.is_cuda else max(1, PIECE // rows.shape[1])
+
+
 def _after(sites: Tensor | None, before: Tensor | None) -> bool:
     """Whether all of `sites`, in order, come after those `before`; None are all there are."""
     if sites is None or before is None:
@@ -206,6 +214,10 @@ def inverse_cdf(
     which: Int64[Tensor, " n"] | None = None,
 ) -> Int64[Tensor, " n"]:
     """The value whose stretch of the cumulated ``weights[which]`` holds `u`; never one of weight zero."""
+    some = piece(weights)
+    if which is None and some < weights.shape[0]:
+        parts = zip(weights.split(some), u.split(some), strict=True)
+        return torch.cat([inverse_cdf(*part, stay) for part in parts])
     cdf = weights.cumsum(-1)
     if which is not None:
         cdf = cdf.index_select(0, which)
@@ -221,7 +233,7 @@ def largest(key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Ten
     most = int(count.max()) if count.shape[0] else 0
     if 0 < most < key.shape[1]:
         last = key.topk(most, 1).values.gather(1, (count - 1).clamp_min_(0).unsqueeze(1))
-        keep = (key >= last) & (count > 0).unsqueeze(1)
+        keep = ~(key < last) & (count > 0).unsqueeze(1)  # NaN is the largest of all, as in a sort
         if torch.equal(keep.sum(1), count):  # no ties
             return keep
     order = torch.argsort(key, dim=1, descending=True, stable=True)
