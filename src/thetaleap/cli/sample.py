@@ -70,6 +70,7 @@ DELTA = (
     "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
     "evaluation."
 )
+REMOTE = "Let the model's own code run, where it brings some; for llada and dream."
 TEMPLATE = (
     "What is given, with gaps: text, as in 'To be, ___ not to be', where each _ is one token to write; token numbers "
     "and _ with spaces between for models without text. Sites after the end are for the sampler too."
@@ -121,6 +122,9 @@ def sample(
     length: Annotated[int | None, _place("Sites, for models that leave it open.")] = None,
     device: Annotated[str | None, _place("Where the network runs, as in cuda:0.")] = None,
     dtype: Annotated[str | None, _place(f"The network's precision: {', '.join(DTYPES)}.")] = None,
+    trust_remote_code: Annotated[
+        bool | None, typer.Option("--trust-remote-code", help=REMOTE, show_default=False, rich_help_panel="Model")
+    ] = None,
     template: Annotated[str | None, _given(TEMPLATE)] = None,
     prompt: Annotated[str | None, _given("Text that samples begin with.")] = None,
     prompts: Annotated[Path | None, _given(PROMPTS, metavar="FILE")] = None,
@@ -148,7 +152,8 @@ def sample(
     Example: [cyan]thetaleap sample chain64 --solver trapezoidal --theta 0.5 --nfe 64 --num 1000 --out x.parquet[/]
     """
     options = locals()
-    place = {name: options[name] for name in ("length", "device", "dtype") if options[name] is not None}
+    names = ("length", "device", "dtype", "trust_remote_code")
+    place = {name: options[name] for name in names if options[name] is not None}
     if dtype is not None:
         require_choice("dtype", dtype, DTYPES)
         place["dtype"] = getattr(torch, dtype)
@@ -186,8 +191,8 @@ def sample(
         Console().print(preview(samples, getattr(denoiser, "tokenizer", None)))
     else:
         walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
-        names = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid")
-        asked = {name: options[name] for name in names if options[name] is not None}
+        told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid")
+        asked = {name: options[name] for name in told if options[name] is not None}
         card = {"model": model, "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
         files.write(out, samples, card)
     print_lines(summary(model, method, samples, seconds, out))
