@@ -68,7 +68,7 @@ def test_prompts_that_fill_the_model_need_no_padding() -> None:
 @pytest.mark.parametrize(
     ("load", "solver", "every"),
     [(llada, SOLVERS[0], 1), *((llada, solver, 4) for solver in SOLVERS[1:]), (dream, SOLVERS[0], 4)],
-    ids=str,
+    ids=lambda it: getattr(it, "__name__", str(it)),
 )
 def test_a_batch_is_the_same_as_each_alone(folders: Any, load: Any, solver: Any, every: int) -> None:
     model, given = load(folders[torch.float64], length=LENGTH), some_prompts()
