@@ -38,12 +38,13 @@ class Extrapolated:
         new, old = self.later.probabilities(sites), self.earlier.probabilities(sites)
         w = self.weight[sites // self.later.x.shape[1]].unsqueeze(1)
         if self.form == "linear":
-            rows = torch.maximum(new + w * (new - old), self.floor * new)
+            rows = old.lerp_(new, 1 + w)  # new + w (new - old); rows are made for whoever asks, and may be written to
+            rows = torch.maximum(rows, new.mul_(self.floor), out=rows) if self.floor else rows.clamp_min_(0)
         else:
             # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
             ratio = (new / old).nan_to_num(nan=1.0).clamp(1 / STEEPEST, STEEPEST)
             rows = new * ratio**w
-        return rows / rows.sum(1, keepdim=True)
+        return rows.div_(rows.sum(1, keepdim=True))
 
     def alike(self) -> Alike | None:
         first, second = self.earlier.alike(), self.later.alike()

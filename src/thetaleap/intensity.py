@@ -35,7 +35,9 @@ class Intensity(Protocol):
         ...
 
     def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
-        """Intensity of the jump to each value at `sites`; 0 for the present value; maybe negative elsewhere."""
+        """Intensity of the jump to each value at `sites`; 0 for the present value; maybe negative elsewhere.
+
+        Made for the caller, who may write to it."""
         ...
 
     def alike(self) -> Alike | None:
@@ -104,12 +106,13 @@ class Combined:
 
     def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         earlier, later = self._aligned(self.earlier, sites), self._aligned(self.later, sites)
-        rows = self.weight * self.scales[1] * later + (1 - self.weight) * self.scales[0] * earlier
+        rows = later.mul_(self.weight * self.scales[1]).add_(earlier, alpha=(1 - self.weight) * self.scales[0])
         if self.where_earlier:
-            rows = rows * (earlier > 0)
+            rows.mul_(earlier > 0)
+        if self.later.process.mask is not None:  # only masked sites jump, and none jumps to the mask
+            return rows
         present, states = self.x.flatten()[sites].unsqueeze(1), rows.shape[1]
-        # a masked site holds a value outside the row, and cannot jump to it
-        return rows.masked_fill(torch.arange(states, device=rows.device) == present, 0.0)
+        return rows.masked_fill_(torch.arange(states, device=rows.device) == present, 0.0)
 
     def alike(self) -> Alike | None:
         first, second = self.earlier.alike(), self.later.alike()

@@ -70,14 +70,14 @@ def leap(
         times = None if which is None else torch.bincount(which, minlength=rates.shape[0])
         whole = part = _nonzero(rates, times)
         if not intensity.tight:  # then some may be negative
-            rates = rates.clamp_min(0)
+            rates.clamp_min_(0)
             part = _nonzero(rates, times)
         positive += Share(part, whole)
         if not stay:  # the coin was all of it: what is left is where to
             return rates
         total = rates.sum(1)
         scale = jump_probability(total * h, rule) / (total * _at(ceiling, rows))
-        return rates * torch.where(total > 0, scale, 0.0).unsqueeze(1)
+        return rates.mul_(torch.where(total > 0, scale, 0.0).unsqueeze(1))
 
     x = jump(x, sites, Rows(weights, rows, which, intensity.at_once), noise, stay)
     return x, positive

@@ -147,6 +147,9 @@ class Masked:
 
     def _unmasked(self, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
         # going back to clean data unmasks surely, even where alpha_t is 1 already
+        if alpha_t.ndim == alpha_s.ndim == 0 and not alpha_s.is_cuda:  # numbers are faster than tensors
+            before, after = float(alpha_t), float(alpha_s)
+            return torch.tensor(1.0 if after == 1 else (after - before) / (1 - before), dtype=torch.float64)
         return torch.where(alpha_s == 1, 1.0, (alpha_s - alpha_t) / (1 - alpha_t))
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:

@@ -105,8 +105,12 @@ class Reverse:
         else:
             conditionals, new = self.memo.evaluate(run, x, time, rows)
             fresh = rows[new]
-        self.nfe[rows] += self.cost
-        self.spent[fresh] += self.cost
+        if self.rows is None and fresh is rows:
+            self.nfe.add_(self.cost)
+            self.spent.add_(self.cost)
+        else:
+            self.nfe[rows] += self.cost
+            self.spent[fresh] += self.cost
         return Look(x, time, conditionals, self.process.states, self.where, self.first, self.rows, self.memory)
 
     def intensity(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Frozen:

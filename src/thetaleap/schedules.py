@@ -50,7 +50,7 @@ class LogLinear:
         require_number("eps", self.eps, 0, 1)
 
     def alpha(self, t: float | Tensor) -> Tensor:
-        return 1 - (1 - self.eps) * as_time(t)
+        return as_time(1 - (1 - self.eps) * t)
 
     def sigma(self, t: float | Tensor) -> Tensor:
         return (1 - self.eps) / self.alpha(t)
