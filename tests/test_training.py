@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -15,8 +17,20 @@ import pytest
 import torch
 
 from thetaleap.noise import Stream
-from thetaleap.training.data import Corpus, read_corpus
-from thetaleap.training.trainer import CHECKPOINT, Recipe, advance, held_out, process_of, resume, save, start, train
+from thetaleap.training.data import Batch, Corpus, read_corpus
+from thetaleap.training.trainer import (
+    CHECKPOINT,
+    Recipe,
+    advance,
+    held_out,
+    loss_of,
+    process_of,
+    resume,
+    save,
+    start,
+    times,
+    train,
+)
 
 SMALL = {"length": 12, "hidden": 32, "blocks": 1, "heads": 2, "batch": 8, "warmup": 4}
 
@@ -114,7 +128,7 @@ def test_text_is_read_as_its_characters(tmp_path: Path) -> None:
     kept, unseen = corpus.split()
     assert len(kept.tokens) + len(unseen.tokens) == 380
     assert len(unseen.tokens) == 38
-    x, labels = kept.draw(7, 5, Stream(0, 0, 7))
+    x, labels, _ = kept.draw(7, 5, Stream(0, 0, 7))
     assert x.shape == (7, 5)
     assert labels is None
 
@@ -167,8 +181,93 @@ def test_corrupt_data_is_named(tmp_path: Path) -> None:
         ({"rate": 0.0}, "rate=0.0"),
         ({"process": "ring"}, "process='ring'"),
         ({"average": 1.0}, "average"),
+        ({"weighting": "lambda", "process": "uniform"}, "weighting='lambda': is for masked"),
+        ({"precision": "int8"}, "precision='int8'"),
     ],
 )
 def test_wrong_recipes(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Recipe(**change)
+
+
+def test_what_is_given_is_neither_noised_nor_counted() -> None:
+    """With all but one site given, the bound of a fresh network is log S for that site, at any time it is masked."""
+
+    class Half:
+        states, digest, tokenizer, classes, shape = 5, "test", None, None, None
+
+        def draw(self, num: int, length: int, noise: Stream) -> Batch:
+            given = torch.ones((num, length), dtype=torch.bool)
+            given[:, 3] = False
+            return Batch(torch.arange(num * length).view(num, length) % 5, None, given)
+
+    recipe = Recipe(**SMALL)  # pyright: ignore[reportArgumentType]
+    run, process = start(recipe, Half()), process_of(recipe, 5)
+    seen: list[torch.Tensor] = []
+    run.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    noise = Stream(0, 0, 8).at(0)
+    batch, t = Half().draw(8, 12, noise), torch.full((8,), 0.5, dtype=torch.float64)
+    loss = loss_of(run, process, batch, t, noise, run.model)
+    (xt,) = seen
+    assert batch.given is not None
+    assert torch.equal(xt[batch.given], batch.tokens[batch.given])
+    masked = (xt[:, 3] == 5).float()
+    assert 0 < float(masked.sum()) < 8
+    # sigma alpha/(1 - alpha) = 1/t for this schedule
+    torch.testing.assert_close(loss.detach(), masked * torch.log(torch.tensor(5.0)) / 0.5)
+
+
+def test_times_of_both_weightings() -> None:
+    process = process_of(Recipe(), 5)
+    for weighting in ("t", "lambda"):
+        t = times(1000, process, Stream(0, 0, 1000).at(0), weighting)
+        lost = 1 - process.schedule.alpha(t)
+        u = t if weighting == "t" else lost / (1 - process.schedule.alpha(1.0))
+        torch.testing.assert_close(u, torch.linspace(0, 1, 1001, dtype=torch.float64)[1:], atol=2.1e-3, rtol=0)
+
+
+def test_half_precision_learns_as_well() -> None:
+    corpus = letters()
+    falls = []
+    for precision in ("float32", "bfloat16"):
+        recipe = Recipe(steps=60, rate=5e-3, precision=precision, **SMALL)  # pyright: ignore[reportArgumentType]
+        run, kind = start(recipe, corpus), process_of(recipe, 5)
+        for _ in range(recipe.steps):
+            advance(run, corpus, kind)
+        assert all(value.dtype == torch.float32 for value in run.model.parameters())
+        falls.append(held_out(run, corpus, kind)[0])
+    assert abs(falls[0] - falls[1]) < 0.1 * falls[0]
+
+
+TOGETHER = """
+import sys, torch
+from pathlib import Path
+from tests.test_training import SMALL, letters
+from thetaleap.training.trainer import Recipe, train
+torch.set_num_threads(1)
+train(letters(), Recipe(steps=5, **SMALL), Path(sys.argv[1]))
+"""
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """Each takes half of every batch; the gradients are added up, and differ by rounding alone."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    folders = [tmp_path / "0", tmp_path / "1"]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOGETHER, str(folder)],
+            cwd=Path(__file__).parent.parent,
+            env={**os.environ, **together, "RANK": str(n), "LOCAL_RANK": str(n), "LOCAL_WORLD_SIZE": "2"},
+        )
+        for n, folder in enumerate(folders)
+    ]
+    assert [process.wait(120) for process in started] == [0, 0]
+    assert not (folders[1] / CHECKPOINT).exists()
+    recipe, corpus = Recipe(steps=5, **SMALL), letters()  # pyright: ignore[reportArgumentType]
+    both, alone = resume(start(recipe, corpus), folders[0]), train(corpus, recipe, tmp_path / "alone")
+    assert both.step == 5
+    for name, value in alone.model.named_parameters():
+        torch.testing.assert_close(dict(both.model.named_parameters())[name], value, rtol=1e-3, atol=1e-5)

@@ -13,11 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ..checks import require_choice
 from ..training.data import LEVELS, SIDE, TOKENIZERS, read_corpus
 from ..training.export import export
+from ..training.sums import LENGTH, Sums
 from ..training.trainer import Recipe, train
 from .base import app, print_lines, require_folder
 
 DEFAULT = Recipe()
-DATA = "A text file, a .npy or .parquet file of token rows, or MNIST's idx file of images (.gz or not)."
+DATA = "Text, a .npy or .parquet file of token rows, or MNIST's idx file of images (.gz or not); sums: word problems."
 WORDS = f"Of text: {', '.join(TOKENIZERS)}; pixels for images."
 
 
@@ -47,6 +48,9 @@ def train_command(
     average: Annotated[float, _recipe("Of the weights: how much of the average is kept in a step.")] = DEFAULT.average,
     clip: Annotated[float, _recipe("The largest norm of a gradient.")] = DEFAULT.clip,
     drop_label: Annotated[float, _recipe("How often a label is left out, for guidance.")] = DEFAULT.drop_label,
+    weighting: Annotated[str, _recipe("Of the masked bound: t, or lambda for times even in what is lost.")] = "t",
+    precision: Annotated[str, _recipe("In which to train: float32 or bfloat16.")] = DEFAULT.precision,
+    compiled: Annotated[bool, _recipe("Compile the network first, for speed; this needs a C++ compiler.")] = False,
     seed: Annotated[int, _recipe("Of all randomness.")] = DEFAULT.seed,
     device: Annotated[str, typer.Option(help="Where to train, as in cuda:0.")] = "cpu",
     every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 180.0,
@@ -57,11 +61,13 @@ def train_command(
 
     Example: [cyan]thetaleap train input.txt --out runs/plays --steps 2000[/], then
     [cyan]thetaleap sample trained:runs/plays --solver auto --nfe 32[/]
+
+    On several devices: [cyan]accelerate launch --num_processes 2 -m thetaleap train ...[/]
     """
     options = locals()
     require_choice("store", store, ("float32", "bfloat16", "float16"))
-    corpus = read_corpus(data, tokenizer, levels, side)
-    rows = corpus.tokens.shape[1] if corpus.tokens.ndim == 2 else DEFAULT.length
+    corpus = Sums() if str(data) == "sums" else read_corpus(data, tokenizer, levels, side)
+    rows = LENGTH if isinstance(corpus, Sums) else corpus.length or DEFAULT.length
     names = [name for name in Recipe.__dataclass_fields__ if name != "length"]
     recipe = Recipe(length=length or rows, **{name: options[name] for name in names})
     kept, unseen = corpus.split()
@@ -76,6 +82,8 @@ def train_command(
                 typer.echo(f"step {step} of {steps}: {loss:.3f} nats per token, {left / 60:.0f} min left", err=True)
 
         run = train(kept, recipe, require_folder(out), device=device, every=every, report=report)
+    if run.spread is not None and not run.spread.writes:
+        return
     card = export(run, unseen, out, about or data.name, getattr(torch, store))
     bound = card["held-out bound"]
     print_lines(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,6 +46,42 @@ class GPT2:
             known = 0 <= token < GPT2_TOKENS
             require(known, f"ids[{n}]", token, f"GPT-2's tokens are 0 to {GPT2_TOKENS - 1}; decode no masks")
         return _gpt2().decode(list(ids), skip_special_tokens=False)
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Text of few words, with digits one by one: token n is ``words[n]``. Words in angle brackets are not written out.
+
+    Spaces are not tokens: one stands before every word, before a number, and after a full stop, and nowhere else.
+    """
+
+    words: tuple[str, ...]
+
+    def encode(self, text: str) -> list[int]:
+        place = _places(self.words)
+        found = re.findall(r"<\w+>|[^\W\d_]+|\d|#+|\S|\n", text)
+        for word in found:
+            if word not in place:
+                near = difflib.get_close_matches(word, self.words, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"text={word!r}: is none of the {len(self.words)} words of this model{hint}")
+        return [place[word] for word in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        for n, token in enumerate(ids):
+            known = 0 <= token < len(self.words)
+            require(known, f"ids[{n}]", token, f"the tokens are 0 to {len(self.words) - 1}; decode no masks")
+        shown = [word for word in (self.words[n] for n in ids) if not word.startswith("<")]
+        text = ""
+        for before, word in pairwise(["\n", *shown]):
+            joined = before == "\n" or word in ".?,\n" or (word.isdigit() and before.isdigit())
+            text += word if joined else f" {word}"
+        return text
+
+
+@lru_cache(maxsize=8)
+def _places(words: tuple[str, ...]) -> dict[str, int]:
+    return {word: n for n, word in enumerate(words)}
 
 
 def gpt2() -> GPT2:

@@ -14,7 +14,7 @@ from ..processes import Masked, Uniform
 from ..schedules import LogLinear
 from .masked_lm import Letters
 from .network import Network, from_network
-from .tokenizers import GPT2
+from .tokenizers import GPT2, Lexicon
 from .transformer import Sizes, Transformer
 from .weights import fit, read_weights
 
@@ -73,6 +73,8 @@ def _tokenizer(kind: Any) -> Any:
         return None
     if "alphabet" in kind:
         return Letters(kind["alphabet"])
+    if "words" in kind:
+        return Lexicon(tuple(kind["words"]))
     from ..training.data import Bytes
 
     return GPT2() if kind["name"] == "gpt2" else Bytes()

@@ -43,6 +43,7 @@ class Sizes:
         masked: whether there is a mask, with the value S, and so one more embedding and output channel.
         timed: whether the condition tells the noise level.
         classes: number of labels that the condition tells; a network that has them takes one more for none.
+        row: sites in a row of an image; a site's rotary position is then its row and its column, by turns.
         dropout: probability with which each entry that joins the residual stream is dropped while training.
     """
 
@@ -55,6 +56,7 @@ class Sizes:
     dropout: float = 0.0
     timed: bool = True
     classes: int | None = None
+    row: int | None = None
 
     def __post_init__(self) -> None:
         require_count("tokens", self.tokens, least=2)
@@ -65,6 +67,8 @@ class Sizes:
         if self.classes is not None:
             require_count("classes", self.classes)
             require(self.cond_dim is not None, "cond_dim", None, "labels are told by the condition: say how wide it is")
+        if self.row is not None:
+            require_count("row", self.row)
         even = self.hidden % (2 * self.heads) == 0
         require(even, "heads", self.heads, f"must divide the width, {self.hidden}, into parts of even size")
         require_number("dropout", self.dropout, 0, 1, closed="low")
@@ -100,8 +104,9 @@ class Rotary(nn.Module):
 
     inv_freq: Tensor
 
-    def __init__(self, head_size: int) -> None:
+    def __init__(self, head_size: int, row: int | None = None) -> None:
         super().__init__()
+        self.row = row
         self.register_buffer("inv_freq", PERIOD ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size))
 
     def _apply(self, fn: Any, recurse: bool = True) -> Rotary:
@@ -115,7 +120,11 @@ class Rotary(nn.Module):
         """Cosine and sine of the angle of each position and frequency, (d, head size / 2)."""
         kind = _precise(x.dtype)
         positions = torch.arange(x.shape[1], device=x.device, dtype=kind)
-        angles = torch.outer(positions, self.inv_freq.to(kind))
+        place = positions.unsqueeze(1)
+        if self.row is not None:
+            even = torch.arange(len(self.inv_freq), device=x.device) % 2 == 0
+            place = torch.where(even, place.div(self.row, rounding_mode="floor"), place % self.row)
+        angles = place * self.inv_freq.to(kind)
         return angles.cos(), angles.sin()
 
 
@@ -215,7 +224,7 @@ class Transformer(nn.Module):
         self.label_map = None
         if sizes.classes is not None and sizes.cond_dim is not None:
             self.label_map = nn.Embedding(sizes.classes + 1, sizes.cond_dim)
-        self.rotary_emb = Rotary(sizes.hidden // sizes.heads)
+        self.rotary_emb = Rotary(sizes.hidden // sizes.heads, sizes.row)
         self.blocks = nn.ModuleList([Block(sizes) for _ in range(sizes.blocks)])
         self.output_layer = Output(sizes)
 

@@ -8,11 +8,11 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from ..checks import require, require_choice, require_count
@@ -38,6 +38,35 @@ class Bytes:
         return bytes(ids).decode("utf-8", errors="replace")
 
 
+class Batch(NamedTuple):
+    """Examples to train on."""
+
+    tokens: Int64[Tensor, "b d"]
+    labels: Int64[Tensor, " b"] | None = None
+    given: Bool[Tensor, "b d"] | None = None
+    """Sites that stay as they are, such as the question to which the rest is the answer."""
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """What to train on."""
+
+    @property
+    def states(self) -> int: ...
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the data."""
+        ...
+
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def classes(self) -> int | None: ...
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+    def draw(self, num: int, length: int, noise: Noise) -> Batch: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """Tokens in one long line, of which every stretch is an example; or in rows, each of them one."""
@@ -54,6 +83,11 @@ class Corpus:
     def classes(self) -> int | None:
         return None if self.labels is None else int(self.labels.max()) + 1
 
+    @property
+    def length(self) -> int | None:
+        """Of a row, where there are rows."""
+        return self.tokens.shape[1] if self.tokens.ndim == 2 else None
+
     def split(self) -> tuple[Corpus, Corpus]:
         """What to train on, and what is held out: the last tenth."""
         cut = len(self.tokens) - max(1, int(HELD_OUT * len(self.tokens)))
@@ -63,14 +97,14 @@ class Corpus:
         labels = None if self.labels is None else self.labels[which]
         return Corpus(self.tokens[which], self.states, self.digest, self.tokenizer, labels, self.shape)
 
-    def draw(self, num: int, length: int, noise: Noise) -> tuple[Int64[Tensor, "num length"], Tensor | None]:
-        """Examples drawn with replacement, and their labels."""
+    def draw(self, num: int, length: int, noise: Noise) -> Batch:
+        """Examples drawn with replacement."""
         most = len(self.tokens) if self.tokens.ndim == 2 else len(self.tokens) - length + 1
         require(most > 0, "length", length, f"the data has only {len(self.tokens)} tokens; shorten it")
         at = (noise("example").uniform(num) * most).long()
         if self.tokens.ndim == 1:
-            return self.tokens[at.unsqueeze(1) + torch.arange(length)], None
-        return self.tokens[at], None if self.labels is None else self.labels[at]
+            return Batch(self.tokens[at.unsqueeze(1) + torch.arange(length)])
+        return Batch(self.tokens[at], None if self.labels is None else self.labels[at])
 
 
 def read_corpus(path: str | Path, tokenizer: str | None = None, levels: int = LEVELS, side: int = SIDE) -> Corpus:

@@ -13,13 +13,13 @@ from safetensors.torch import save_file
 
 from .. import __version__
 from ..models.masked_lm import Letters
-from ..models.tokenizers import GPT2
+from ..models.tokenizers import GPT2, Lexicon
 from ..models.trained import CARD, WEIGHTS
-from .data import Corpus
+from .data import Examples
 from .trainer import Run, averaged, held_out, process_of, replaced
 
 
-def export(run: Run, unseen: Corpus, folder: Path, data: str, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+def export(run: Run, unseen: Examples, folder: Path, data: str, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
     """Write the averaged weights and the card to `folder`; gives the card.
 
     Args:
@@ -50,11 +50,13 @@ def export(run: Run, unseen: Corpus, folder: Path, data: str, dtype: torch.dtype
     return card
 
 
-def _tokenizer(tokenizer: Any) -> dict[str, str] | None:
+def _tokenizer(tokenizer: Any) -> dict[str, Any] | None:
     if tokenizer is None:
         return None
     if isinstance(tokenizer, Letters):
         return {"name": "char", "alphabet": tokenizer.alphabet}
+    if isinstance(tokenizer, Lexicon):
+        return {"name": "words", "words": list(tokenizer.words)}
     return {"name": "gpt2" if isinstance(tokenizer, GPT2) else "bytes"}
 
 

@@ -12,20 +12,21 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..checks import require, require_choice, require_count, require_number
 from ..models.transformer import Sizes, Transformer
 from ..noise import Stream
 from ..processes import Masked, Process, Uniform
 from ..schedules import LogLinear
-from .data import Corpus
-from .losses import masked_bound, noised, score_entropy
+from .data import Batch, Examples
+from .losses import Weighting, masked_bound, noised, score_entropy
 
 LEAST_TIME = 1e-3
 CHECKPOINT = "checkpoint.safetensors"
@@ -48,10 +49,17 @@ class Recipe:
     average: float = 0.999
     clip: float = 1.0
     drop_label: float = 0.1
+    weighting: Weighting = "t"
+    precision: str = "float32"
+    compiled: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_choice("process", self.process, ("masked", "uniform"))
+        require_choice("weighting", self.weighting, ("t", "lambda"))
+        masked = self.process == "masked" or self.weighting == "t"
+        require(masked, "weighting", self.weighting, "is for masked processes; leave it out")
+        require_choice("precision", self.precision, ("float32", "bfloat16"))
         for name in ("length", "hidden", "blocks", "heads", "steps", "batch"):
             require_count(name, getattr(self, name))
         for name in ("warmup", "seed"):
@@ -75,7 +83,7 @@ def process_of(recipe: Recipe, states: int) -> Process:
     return Masked(states, schedule) if recipe.process == "masked" else Uniform(states, schedule)
 
 
-def sizes_of(recipe: Recipe, corpus: Corpus) -> Sizes:
+def sizes_of(recipe: Recipe, corpus: Examples) -> Sizes:
     masked, told = recipe.process == "masked", recipe.process != "masked" or corpus.classes is not None
     return Sizes(
         corpus.states,
@@ -86,7 +94,33 @@ def sizes_of(recipe: Recipe, corpus: Corpus) -> Sizes:
         masked=masked,
         timed=not masked,
         classes=corpus.classes,
+        row=None if corpus.shape is None else corpus.shape[-1],
     )
+
+
+class Spread:
+    """One of several processes that train together, as `accelerate launch` starts them: each takes a part of a batch,
+    and all take the same steps."""
+
+    def __init__(self, model: Transformer, batch: int, cpu: bool) -> None:
+        if find_spec("accelerate") is None:
+            raise ImportError("several processes train together through accelerate: pip install accelerate")
+        import accelerate
+
+        self.accelerator = accelerate.Accelerator(cpu=cpu)
+        count, index = self.accelerator.num_processes, self.accelerator.process_index
+        require(batch % count == 0, "batch", batch, f"must be shared out evenly over {count} processes")
+        self.mine = slice(index * batch // count, (index + 1) * batch // count)
+        self.model: nn.Module = self.accelerator.prepare_model(model)
+
+    @property
+    def device(self) -> torch.device:
+        return self.accelerator.device
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the process that writes files and reports."""
+        return self.accelerator.is_main_process
 
 
 @dataclass(eq=False)
@@ -98,51 +132,76 @@ class Run:
     averages: dict[str, Tensor]
     optimizer: torch.optim.AdamW
     step: int = 0
+    spread: Spread | None = None
+    fast: nn.Module | None = None
+    """The same model, compiled."""
 
 
-def start(recipe: Recipe, corpus: Corpus, device: torch.device | str = "cpu") -> Run:
+def start(recipe: Recipe, corpus: Examples, device: torch.device | str = "cpu") -> Run:
     """A fresh run; its weights are a function of the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = Transformer(sizes_of(recipe, corpus))
-    model = model.to(device).train()
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    spread = Spread(model, recipe.batch, torch.device(device).type == "cpu") if several else None
+    model = model.to(device if spread is None else spread.device).train()
     averages = {name: value.detach().clone() for name, value in model.named_parameters()}
     moved = [value for value in model.parameters() if value.ndim > 1]
     others = [value for value in model.parameters() if value.ndim <= 1]
     groups = [{"params": moved, "weight_decay": recipe.decay}, {"params": others, "weight_decay": 0.0}]
-    return Run(recipe, model, averages, torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98)))
+    optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))
+    fast = torch.compile(model) if recipe.compiled and spread is None else None
+    return Run(recipe, model, averages, optimizer, spread=spread, fast=fast)  # pyright: ignore[reportArgumentType]
 
 
 def loss_of(
-    run: Run, process: Process, x0: Tensor, labels: Tensor | None, t: Tensor, noise: Stream, model: Transformer
+    run: Run,
+    process: Process,
+    batch: Batch,
+    t: Tensor,
+    noise: Stream,
+    model: nn.Module,
+    mine: slice = slice(None),
 ) -> Tensor:
-    """The bound for each example, in nats."""
-    xt = noised(process, x0, t, noise)
+    """The bound for each example, or for those that are `mine`, in nats: on what is not given."""
+    recipe, sizes, labels = run.recipe, run.model.sizes, batch.labels
+    xt = noised(process, batch.tokens, t, noise)
+    if batch.given is not None:
+        xt = torch.where(batch.given, batch.tokens, xt)
     if labels is not None:
-        dropped = noise("label").uniform(len(labels)) < run.recipe.drop_label
-        labels = torch.where(dropped, run.model.sizes.classes or 0, labels)
+        dropped = noise("label").uniform(len(labels)) < recipe.drop_label
+        labels = torch.where(dropped, sizes.classes or 0, labels)
     device = next(model.parameters()).device
-    x0, xt, t = x0.to(device), xt.to(device), t.to(device)
-    sigma = -torch.log(process.schedule.alpha(t)) if model.sizes.timed and model.sizes.cond_dim else None
-    logits = model(xt, sigma, None if labels is None else labels.to(device))
+    x0, xt, t = (each[mine].to(device) for each in (batch.tokens, xt, t))
+    sigma = -torch.log(process.schedule.alpha(t)) if sizes.timed and sizes.cond_dim else None
+    with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"):
+        logits = model(xt, sigma, None if labels is None else labels[mine].to(device))
     horizon = process.schedule.horizon
     if isinstance(process, Masked):
-        return masked_bound(process, logits, x0, xt, t, horizon)
+        return masked_bound(process, logits.float(), x0, xt, t, horizon, recipe.weighting)
     return score_entropy(process, logits, x0, xt, t, horizon)
 
 
-def times(num: int, horizon: float, noise: Stream) -> Tensor:
-    """Times in (0, horizon), one in each of `num` equal stretches, all shifted alike."""
+def times(num: int, process: Process, noise: Stream, weighting: Weighting = "t") -> Tensor:
+    """Times in (0, horizon), one in each of `num` equal stretches, all shifted alike: of the time, or of what is lost
+    by it."""
     shift = float(noise("time").uniform(noise.count)[0])
-    return horizon * (LEAST_TIME + (1 - LEAST_TIME) * ((torch.arange(num, dtype=torch.float64) + shift) / num))
+    part = LEAST_TIME + (1 - LEAST_TIME) * ((torch.arange(num, dtype=torch.float64) + shift) / num)
+    schedule = process.schedule
+    if weighting == "t":
+        return schedule.horizon * part
+    return schedule.alpha_inverse(1 - part * (1 - schedule.alpha(schedule.horizon)))
 
 
-def advance(run: Run, corpus: Corpus, process: Process) -> float:
+def advance(run: Run, corpus: Examples, process: Process) -> float:
     """One step; gives the mean bound in nats per token."""
     recipe, noise = run.recipe, Stream(run.recipe.seed, 0, run.recipe.batch).at(run.step)
-    x0, labels = corpus.draw(recipe.batch, recipe.length, noise)
-    t = times(recipe.batch, process.schedule.horizon, noise)
-    loss = loss_of(run, process, x0, labels, t, noise, run.model).mean() / recipe.length
+    batch = corpus.draw(recipe.batch, recipe.length, noise)
+    t = times(recipe.batch, process, noise, recipe.weighting)
+    model, mine = run.model if run.fast is None else run.fast, slice(None)
+    if run.spread is not None:
+        model, mine = run.spread.model, run.spread.mine
+    loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
     for group in run.optimizer.param_groups:
         group["lr"] = recipe.rate_at(run.step)
     run.optimizer.zero_grad(set_to_none=True)
@@ -218,21 +277,21 @@ def averaged(run: Run) -> Transformer:
     return model.to(next(run.model.parameters()).device).eval().requires_grad_(False)
 
 
-def held_out(run: Run, corpus: Corpus, process: Process, num: int = 256) -> tuple[float, float]:
+def held_out(run: Run, corpus: Examples, process: Process, num: int = 256) -> tuple[float, float]:
     """The bound on unseen data in nats per token, by the averaged weights, and its standard error."""
     model, parts = averaged(run), []
     for first in range(0, num, run.recipe.batch):
         noise = Stream(run.recipe.seed, first, run.recipe.batch).at(2**40)  # no step of training
-        x0, labels = corpus.draw(run.recipe.batch, run.recipe.length, noise)
-        t = times(run.recipe.batch, process.schedule.horizon, noise)
+        batch = corpus.draw(run.recipe.batch, run.recipe.length, noise)
+        t = times(run.recipe.batch, process, noise, run.recipe.weighting)
         with torch.no_grad():
-            parts.append(loss_of(run, process, x0, labels, t, noise, model).cpu() / run.recipe.length)
+            parts.append(loss_of(run, process, batch, t, noise, model).cpu() / run.recipe.length)
     means = torch.stack([part.mean() for part in parts]).double()
     return float(means.mean()), float(means.std() / len(means) ** 0.5)
 
 
 def train(
-    corpus: Corpus,
+    corpus: Examples,
     recipe: Recipe,
     folder: Path,
     *,
@@ -243,7 +302,7 @@ def train(
     """Train until the recipe's last step, from the checkpoint in `folder` if there is one.
 
     Args:
-        corpus: what to train on: the first part of `Corpus.split`.
+        corpus: what to train on: the first part of its `split`.
         recipe: of the run.
         folder: for checkpoints, which are written every so many seconds and at the end.
         every: seconds between checkpoints.
@@ -252,14 +311,16 @@ def train(
     process, run = process_of(recipe, corpus.states), start(recipe, corpus, device)
     if (folder / CHECKPOINT).is_file():
         run = resume(run, folder)
+    writes = run.spread is None or run.spread.writes
     began, first, saved = time.monotonic(), run.step, time.monotonic()
     while run.step < recipe.steps:
         loss = advance(run, corpus, process)
         now = time.monotonic()
-        if report is not None:
+        if report is not None and writes:
             report(run.step, loss, (now - began) / (run.step - first) * (recipe.steps - run.step))
-        if now - saved > every:
+        if writes and now - saved > every:
             save(run, folder)
             saved = now
-    save(run, folder)
+    if writes:
+        save(run, folder)
     return run

@@ -1,0 +1,5 @@
+"""``python -m thetaleap``."""
+
+from .cli import app
+
+app()
