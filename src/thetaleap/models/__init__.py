@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -133,10 +135,30 @@ BUILT_IN |= {
 }
 
 
-def _trained(source: str, **options: Any) -> Denoiser:
+def _trained(source: str | Path, **options: Any) -> Denoiser:
     from .trained import trained
 
     return trained(source, **options)
+
+
+SHIPPED = Path(__file__).parent.parent / "data"
+"""Where models lie that come with the package, in folders as ``thetaleap train`` writes them."""
+
+BUILT_IN |= {
+    name: BuiltIn(about, partial(_trained, SHIPPED / name), PLACE)
+    for name, about in {
+        "shakespeare": "characters of Shakespeare's plays, masked: trained here, as are the next three",
+        "shakespeare-uniform": "the same plays, uniform process",
+        "mnist": "handwritten digits of 14 x 14 pixels in 8 greys, masked, class-conditional",
+        "sums": "word problems and their worked answers, masked",
+    }.items()
+}
+
+
+def _maskgit(source: str, **options: Any) -> Denoiser:
+    from .maskgit import maskgit
+
+    return maskgit(source, **options)
 
 
 ADAPTERS: dict[str, BuiltIn] = {
@@ -145,6 +167,9 @@ ADAPTERS: dict[str, BuiltIn] = {
     "sedd": BuiltIn("text models of SEDD, absorbing or uniform (louaaron/sedd-small)", _published("sedd"), PLACE),
     "mdlm": BuiltIn("text models of MDLM (kuleshov-group/mdlm-owt)", _published("mdlm"), PLACE),
     "mlm": BuiltIn("any masked language model of Hugging Face: BERT, RoBERTa, ESM", _mlm, (*PLACE, "allowed")),
+    "maskgit": BuiltIn(
+        "images of MaskGIT in PyTorch, by class of ImageNet", _maskgit, ("vqgan", "codes", "heads", "dtype", "device")
+    ),
     "llada": BuiltIn("language models of LLaDA (GSAI-ML/LLaDA-8B-Instruct)", _llm("llada"), SPREAD),
     "dream": BuiltIn("language models of Dream (Dream-org/Dream-v0-Instruct-7B)", _llm("dream"), SPREAD),
 }
@@ -160,7 +185,7 @@ def load(name: str, **options: Any) -> Any:
         name: of the model.
         options: for models that come from elsewhere, ``length``, ``dtype`` and ``device``; for ``mlm:`` also
             ``allowed``, the tokens that may be written; for ``llada:`` and ``dream:`` also ``device_map`` and
-            ``trust_remote_code``.
+            ``trust_remote_code``; for ``maskgit:``, see `models.maskgit`.
     """
     kind, colon, source = name.partition(":")
     if colon:

@@ -54,6 +54,8 @@ class Network:
     """How many labels the network takes; None if it takes none."""
     labels: Int64[Tensor, " b"] | None = None
     """Of the samples of a batch; without, the label is dropped."""
+    pictures: Any = None
+    """What makes images (b, 3, height, width), from 0 to 1, of tokens, with `decode`; None where there is none."""
     valid: Bool[Tensor, "num d"] | None = None
     """Sites that are there, of each sample of a run: `padded` says so."""
 
@@ -100,6 +102,7 @@ def from_network(
     shape: tuple[int, ...] | None = None,
     classes: int | None = None,
     attends: bool = False,
+    pictures: Any = None,
 ) -> Network:
     """Make a model of `network`, any function or module ``f(x, t) -> logits``; or of its `trunk` and `head`.
 
@@ -122,6 +125,7 @@ def from_network(
             input, int64 (b,), from 0 to ``classes - 1``, or ``classes`` where the label is dropped; see `guided`.
         attends: say True if the network takes a keyword ``valid``, booleans (b, d), and looks at such sites alone, so
             that sequences of different lengths can go together: see `Network.padded`.
+        pictures: what makes images of tokens, with `decode`, such as a VQGAN.
         shape: how the sites lie, where that is known: (length,) on a line, (height, width) row by row in the plane.
     """
     require_count("length", length)
@@ -158,7 +162,17 @@ def from_network(
         require_count("classes", classes)
     evaluate = hidden_rows if network is None else whole_rows
     return Network(
-        process, length, evaluate, horizon, time_free, torch.device(device), tokenizer, shape, attends, classes
+        process,
+        length,
+        evaluate,
+        horizon,
+        time_free,
+        torch.device(device),
+        tokenizer,
+        shape,
+        attends,
+        classes,
+        pictures=pictures,
     )
 
 
