@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 import thetaleap as tl
 from thetaleap import cli
 from thetaleap.cli.chat import Conversation, Manner, answer, converse, shown
-from thetaleap.models.llm import llada, vocabulary_of
+from thetaleap.models.llm import llada, resized, vocabulary_of
 from thetaleap.models.network import Network
+from thetaleap.models.prefix_reuse import approximate_prefix
 
 from . import tiny_llm
 from .tiny_llm import CHANNELS, EOT, WORDS
@@ -91,6 +92,34 @@ def test_an_answer_is_a_sample_after_the_prompt(model: Network) -> None:
     assert seen[-1] == ids
     assert re.fullmatch(r"\d+ evaluations, \d+ tokens, [\d.]+ tokens per second, Blocks\(.*\)", statuses[-1])
     assert statuses[-1].startswith(f"{int(out.nfe[0])} evaluation")
+
+
+def test_approximate_reuse(model: Network, folder: Path, tmp_path: Path) -> None:
+    prompt = vocabulary_of(model).chat([{"role": "user", "content": "the cat"}])
+    template = torch.tensor([*prompt, *[tl.FREE] * 8])
+    statuses: list[str] = []
+    got = answer(model, manner(seed=3, reuse=4), prompt, 5, lambda ids, status: statuses.append(status))
+    reusing = approximate_prefix(resized(model, len(template)), 4)
+    out = tl.sample(tl.tempered(reusing, 0.9), manner().solver, nfe=8, template=template, seed=3, first=5)
+    words = vocabulary_of(model)
+    ids = words.until_end(out.x[0, -8:].tolist())
+    assert got == words.tokenizer.decode(ids, skip_special_tokens=True).strip()
+    assert reusing.runs.partial > 0
+    assert statuses[-1].startswith(f"{int(out.nfe[0])} evaluations ({reusing.runs.partial} of them partial), ")
+    said = answers(f"llada:{folder}", *FEW, "--temperature", 0.9, "--approximate-reuse", said="the cat\nthe dog\n")
+    conversation = Conversation(model, manner(reuse=4))
+    assert said == [conversation.say(text, silent) for text in ("the cat", "the dog")]
+    tiny_llm.bidirectional(tmp_path)
+    result = call(f"llada:{tmp_path}", *FEW, "--approximate-reuse", said="the cat\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "model='ModernBertForMaskedLM': it takes no past_key_values" in result.stderr
+
+
+def test_a_map_of_devices_is_passed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thetaleap.models.llm.find_spec", lambda name: None)
+    result = call(f"llada:{folder}", *FEW, "--device-map", "auto", said="the cat\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "device_map='auto': accelerate is not installed" in result.stderr
 
 
 def test_what_was_said_is_remembered_until_reset(model: Network) -> None:

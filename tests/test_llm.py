@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 import thetaleap as tl
+from thetaleap.models.bidirectional import Parts
 from thetaleap.models.llm import dream, llada, resized, vocabulary_of
 from thetaleap.models.network import Network
 from thetaleap.models.tokenizers import Tokenizer
@@ -60,8 +60,8 @@ def own_logits(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 def part_of(model: Network, kind: str) -> Any:
     """The trunk or the head."""
-    held = inspect.getclosurevars(inspect.unwrap(model.evaluate)).nonlocals.values()
-    return next(part for part in held if type(part).__name__ == kind)
+    assert isinstance(model.evaluate, Parts)
+    return {"Trunk": model.evaluate.trunk, "Head": model.evaluate.head}[kind]
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Gemma2"])

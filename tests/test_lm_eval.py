@@ -18,11 +18,13 @@ import torch
 
 import thetaleap as tl
 from thetaleap import lm_eval
-from thetaleap.answering import Manner, answers
+from thetaleap.answering import BUCKET, Manner, answers
 from thetaleap.lm_eval import Respondent, respondent, windows
 from thetaleap.metrics.accuracy import flexible_answer, same_answer, strict_answer
 from thetaleap.metrics.conditional import answer_log_likelihood, is_greedy
 from thetaleap.models.llm import resized, vocabulary_of
+from thetaleap.models.prefix_reuse import approximate_prefix
+from thetaleap.prompts import prepare
 
 from . import number_llm, tiny_llm
 from .conftest import DATA
@@ -82,6 +84,33 @@ def test_the_batch_does_not_matter(folder: Path, own: Respondent) -> None:
     assert alone.generate(requests) == own.generate(requests)
     other = respondent(f"llada:{folder}", seed=1, **ARGUMENTS)
     assert other.generate(requests) != own.generate(requests)
+
+
+def test_approximate_reuse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[Any] = [(f"{text} 18", {}) for text in ("the", "a dog and a", "it was")]
+    made: list[Any] = []
+
+    def spy(model: Any, block: int) -> Any:
+        made.append(approximate_prefix(model, block))
+        return made[-1]
+
+    given = {**ARGUMENTS, "nfe": 12, "block": 4, "approximate_reuse": True}
+    own = respondent(f"llada:{folder}", batch_size=3, **given)
+    monkeypatch.setattr("thetaleap.answering.approximate_prefix", spy)
+    texts = own.generate(requests)
+    assert sum(one.runs.partial for one in made) > 0
+    assert texts == respondent(f"llada:{folder}", batch_size=1, **given).generate(requests)
+    ready, template = prepare(*_prompts(own, requests))
+    solver = tl.Blocks(tl.Trapezoidal(0.4), 4, stop=tiny_llm.EOT)
+    out = tl.sample(tl.tempered(approximate_prefix(ready, 4), 0.5), solver, nfe=12, template=template, batch_size=3)
+    words = vocabulary_of(own.model)
+    for text, row in zip(texts, out.x[:, -8:].tolist(), strict=True):
+        assert text == words.tokenizer.decode(words.until_end(row), skip_special_tokens=True)
+
+
+def _prompts(own: Respondent, requests: list[Any]) -> tuple[Any, list[list[int]], int]:
+    words = vocabulary_of(own.model)
+    return resized(own.model, BUCKET + 8), [words.encode(context) for context, _ in requests], 8
 
 
 def test_lengths_come_from_the_request_unless_given(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,6 +194,7 @@ def test_sources(folder: Path, tmp_path: Path) -> None:
         ({"batch_size": "auto"}, "batch_size='auto': give a whole number"),
         ({"nfe": None}, "--nfe and --steps are missing"),
         ({"mc_num": 0}, "mc_num=0"),
+        ({"approximate_reuse": True}, "block=None: approximate_reuse is within blocks; give it"),
         ({"dtype": "half"}, "dtype='half'"),
     ],
 )

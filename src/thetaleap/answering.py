@@ -10,6 +10,7 @@ from . import grids
 from .checks import require, require_count
 from .models.llm import resized, vocabulary_of
 from .models.network import Network
+from .models.prefix_reuse import approximate_prefix
 from .prompts import prepare
 from .sampling import sample
 from .shaping import tempered
@@ -43,6 +44,8 @@ class Manner:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    reuse: int | None = None
+    """The block, for `approximate_prefix`; None is without."""
 
 
 def check_lengths(model: Network, lengths: Iterable[int], new: int) -> None:
@@ -89,7 +92,8 @@ def answers(
     # shorter ones first: then no two samples share a number, as those of sample i begin at i times the length
     for length, group in sorted(groups.items()):
         network, template = prepare(resized(model, length), [prompts[n] for n in group], new)
-        shaped = tempered(network, manner.temperature, manner.top_k, manner.top_p)
+        reused = network if manner.reuse is None else approximate_prefix(network, manner.reuse)
+        shaped = tempered(reused, manner.temperature, manner.top_k, manner.top_p)
         samples = sample(
             shaped,
             manner.solver,

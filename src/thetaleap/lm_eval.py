@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,7 @@ from .metrics.conditional import answer_log_likelihood, is_greedy
 from .models import load
 from .models.llm import resized, vocabulary_of
 from .models.network import Network
+from .models.prefix_reuse import approximate_prefix
 from .solvers import Blocks
 
 NAME = "thetaleap"
@@ -165,6 +166,7 @@ def respondent(
     delta: float | None = None,
     tolerance: float | None = None,
     block: int | None = None,
+    approximate_reuse: bool = False,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -186,6 +188,7 @@ def respondent(
         pretrained: ``llada:SOURCE``, ``dream:SOURCE``, or a folder whose config.json says which of them it is.
         solver: by the command line's name, as nfe, steps, grid, delta, tolerance, temperature, top_k and top_p.
         block: run the solver in blocks of so many sites, from left to right; a sample ends with the block that ends it.
+        approximate_reuse: run the network on part of the sites while a block is written: see `approximate_prefix`.
         length: tokens of every answer, whatever the task asks for; by default as many as it asks for.
         seed: of the answers, and of the draws of likelihoods.
         mc_num: draws for each likelihood.
@@ -209,6 +212,7 @@ def respondent(
     for name, value in hyper.items():
         require_choice("model_args", name, HYPER)
         require(value is not None, name, value, "leave it out, or give a value")
+    require(block is not None or not approximate_reuse, "block", block, "approximate_reuse is within blocks; give it")
     require_choice("dtype", dtype, DTYPES)
     name = _source(pretrained)
     place: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
@@ -219,6 +223,9 @@ def respondent(
     if block is not None:
         method = Blocks(method, block, ends[0] if ends else None)
     manner = Manner(method, nfe, steps, choice.grid, delta, tolerance, float(temperature), top_k, top_p)
+    if block is not None and approximate_reuse:
+        approximate_prefix(model, block)  # says so before the first answer if the network cannot
+        manner = replace(manner, reuse=block)
     return Respondent(model, manner, length, int(size), seed, mc_num, greedy)
 
 

@@ -21,6 +21,7 @@ from ..checks import require, require_choice, require_count
 from ..models import load
 from ..models.llm import resized, vocabulary_of
 from ..models.network import Network
+from ..models.prefix_reuse import approximate_prefix
 from ..models.vocabulary import Vocabulary
 from ..prompts import prepare
 from ..sampling import Moment
@@ -28,7 +29,7 @@ from ..shaping import tempered
 from ..solvers import Blocks, Solver
 from .base import app
 from .names import AUTO, SOLVERS, Budget, build, choose
-from .sample import DTYPES
+from .sample import DTYPES, REUSE, SPREAD
 
 KINDS = ("llada", "dream")
 MASKED = "·"
@@ -48,11 +49,14 @@ class Manner:
     temperature: float = 1.0
     top_p: float | None = None
     seed: int = 0
+    reuse: int | None = None
+    """The block, for `approximate_prefix`; None is without."""
 
-    def status(self, evaluations: int, tokens: int, seconds: float) -> str:
+    def status(self, evaluations: int, tokens: int, seconds: float, partial: int = 0) -> str:
         rate = tokens / max(seconds, 1e-9)
         plural = "" if evaluations == 1 else "s"
-        return f"{evaluations} evaluation{plural}, {tokens} tokens, {rate:.1f} tokens per second, {self.solver!r}"
+        some = "" if self.reuse is None else f" ({partial} of them partial)"
+        return f"{evaluations} evaluation{plural}{some}, {tokens} tokens, {rate:.1f} tokens per second, {self.solver!r}"
 
 
 Show = Callable[[Sequence[int], str], None]
@@ -63,12 +67,14 @@ def answer(model: Network, manner: Manner, prompt: Sequence[int], turn: int, sho
     """The model's answer to a prompt. Turn n is sample n of the seed."""
     words, start = vocabulary_of(model), time.perf_counter()
     sized, template = prepare(resized(model, len(prompt) + manner.length), [prompt], manner.length)
-    shaped = tempered(sized, manner.temperature, top_p=manner.top_p)
+    reused = None if manner.reuse is None else approximate_prefix(sized, manner.reuse)
+    shaped = tempered(reused or sized, manner.temperature, top_p=manner.top_p)
 
     def on_step(moment: Moment) -> None:
         ids = words.until_end(moment.x[0, -manner.length :].tolist())
         written = sum(token != words.states for token in ids)
-        show(ids, manner.status(int(moment.nfe[0]), written, time.perf_counter() - start))
+        partial = 0 if reused is None else reused.runs.partial
+        show(ids, manner.status(int(moment.nfe[0]), written, time.perf_counter() - start, partial))
 
     samples = sampling.sample(
         shaped,
@@ -220,6 +226,9 @@ def chat(
     top_p: Annotated[
         float | None, _option("Keep the likeliest tokens that make up this probability.", "Answers", "all")
     ] = None,
+    approximate_reuse: Annotated[
+        bool, typer.Option("--approximate-reuse", help=REUSE, show_default=False, rich_help_panel="Answers")
+    ] = False,
     seed: Annotated[int, _option("From 0 to 2^64 - 1.", "Answers")] = 0,
     system: Annotated[str | None, _option("What the model is told before all else.", "Answers", "nothing")] = None,
     device: Annotated[str, _option("Where the network runs, as in cuda:0.", "Model")] = "cpu",
@@ -227,6 +236,7 @@ def chat(
         str | None,
         _option(f"The network's precision: {', '.join(DTYPES)}.", "Model", "bfloat16 on a GPU, else that of the files"),
     ] = None,
+    device_map: Annotated[str | None, _option(SPREAD, "Model", "all on --device")] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run the code in the checkpoint.", rich_help_panel="Model")
     ] = False,
@@ -240,13 +250,15 @@ def chat(
     require_choice("solver", solver, (AUTO, *SOLVERS))
     require_count("length", length)
     require_count("block", block)
-    place: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
+    place: dict[str, Any] = {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
     if dtype is not None:
         require_choice("dtype", dtype, DTYPES)
         place["dtype"] = getattr(torch, dtype)
     network = load(model, length=length, **place)
     method, grid, spend = _method(solver, nfe, length, block, network)
     console = Console(highlight=False)
-    manner = Manner(method, spend, length, grid, temperature, top_p, seed)
+    manner = Manner(method, spend, length, grid, temperature, top_p, seed, block if approximate_reuse else None)
     tempered(network, temperature, top_p=top_p)  # says so before the first turn if they make no sense
+    if approximate_reuse:
+        approximate_prefix(network, block)  # the same
     converse(Conversation(network, manner, system), _turns(console), console, patient=sys.stdin.isatty())

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from ..checks import require
+from .network import Headed
 from .vocabulary import Vocabulary
 
 PROBE, PADDING = 5, 3
@@ -23,7 +24,7 @@ FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, 
 # --- how a model is told which sites are there
 
 
-Table = Bool[Tensor, "b 1 d d"]
+Table = Bool[Tensor, "b 1 q d"]
 MASKS: dict[str, tuple[str, Callable[[Tensor, Table, torch.dtype], Tensor]]] = {
     "additive": (
         "attention_mask",
@@ -45,11 +46,12 @@ class Form:
     mask: str
     positions: bool
 
-    def __call__(self, valid: Bool[Tensor, "b d"], dtype: torch.dtype) -> dict[str, Tensor]:
+    def __call__(self, valid: Bool[Tensor, "b d"], dtype: torch.dtype, start: int = 0) -> dict[str, Tensor]:
+        """What to tell a model that is run on the sites from `start` on."""
         name, make = MASKS[self.mask]
-        inputs = {name: make(valid, valid[:, None, None].expand(-1, 1, valid.shape[1], -1), dtype)}
+        inputs = {name: make(valid, valid[:, None, None].expand(-1, 1, valid.shape[1] - start, -1), dtype)}
         if self.positions:
-            inputs["position_ids"] = (valid.cumsum(1) - 1).clamp(min=0)
+            inputs["position_ids"] = (valid.cumsum(1) - 1).clamp(min=0)[:, start:]
         return inputs
 
 
@@ -69,27 +71,36 @@ class Trunk(nn.Module):
         """`plain`: every site sees every other without being told; `form`: how to leave sites out, if it can."""
         self.plain, self.form = plain, form
 
-    def run(self, ids: Int64[Tensor, "b d"], **inputs: Tensor) -> Float[Tensor, "b d h"]:
-        """The model's own output."""
-        quiet = {"use_cache": False} if "use_cache" in self.takes else {}
+    def run(self, ids: Int64[Tensor, "b d"], past: Any = None, **inputs: Tensor) -> Float[Tensor, "b d h"]:
+        """The model's own output. `past` is a cache of transformers', which is read and added to."""
+        if past is not None:
+            keep: dict[str, Any] = {"past_key_values": past, "use_cache": True}
+        else:
+            keep = {"use_cache": False} if "use_cache" in self.takes else {}
         with torch.no_grad():
-            return self.model(input_ids=ids, **inputs, **quiet).logits
+            return self.model(input_ids=ids, **inputs, **keep).logits
 
     def forward(
-        self, x: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], valid: Bool[Tensor, "b d"] | None = None
-    ) -> Float[Tensor, "b d h"]:
+        self,
+        x: Int64[Tensor, "b d"],
+        t: Float64[Tensor, " b"],
+        valid: Bool[Tensor, "b d"] | None = None,
+        past: Any = None,
+    ) -> Float[Tensor, "b n h"]:
+        """Rows of all sites; with `past`, of those behind the ones whose keys and values it holds."""
         words = self.vocabulary
         if bool((x == words.mask).any()):
             raise ValueError(f"x holds {words.mask}, the checkpoint's own mask token: give FREE where to write")
-        ids = x.masked_fill(x == words.states, words.mask)
+        start = 0 if past is None else past.get_seq_length()
+        ids = x.masked_fill(x == words.states, words.mask)[:, start:]
         valid = torch.ones_like(x, dtype=torch.bool) if valid is None else valid
         if self.plain and (self.form is None or bool(valid.all())):
-            rows = self.run(ids)
+            rows = self.run(ids, past)
         else:
             assert self.form is not None
-            rows = self.run(ids, **self.form(valid, self.model.dtype))
+            rows = self.run(ids, past, **self.form(valid, self.model.dtype, start))
         rows = rows.to(x.device)
-        return _from_the_left(rows, valid) if self.shifted else rows
+        return _from_the_left(rows, valid[:, start:]) if self.shifted else rows
 
 
 def _from_the_left(rows: Float[Tensor, "b d h"], valid: Bool[Tensor, "b d"]) -> Float[Tensor, "b d h"]:
@@ -111,6 +122,19 @@ class Head(nn.Module):
     def forward(self, rows: Float[Tensor, "n h"]) -> Float[Tensor, "n S"]:
         logits = rows if self.layer is None else self.layer(rows.to(self.layer.weight.device)).to(rows.device)
         return logits.index_fill(1, self.forbidden, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A trunk and its head as what a `Network` evaluates."""
+
+    trunk: Trunk
+    head: Head
+
+    def __call__(
+        self, x: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], valid: Bool[Tensor, "b d"] | None = None
+    ) -> Headed:
+        return Headed(self.trunk(x, t, valid).flatten(0, 1), self.head)
 
 
 # --- what a model can do, found out by trying
@@ -136,7 +160,7 @@ def manner(trunk: Trunk, device: torch.device) -> tuple[bool, Form | None]:
     return plain, None
 
 
-def _tokens(trunk: Trunk, count: int, seed: int, device: torch.device) -> Int64[Tensor, "1 n"]:
+def some_tokens(trunk: Trunk, count: int, seed: int, device: torch.device) -> Int64[Tensor, "1 n"]:
     """Some tokens, of which every other is masked."""
     tokens = torch.randint(0, trunk.vocabulary.states, (1, count), generator=torch.Generator().manual_seed(seed))
     tokens[:, 1::2] = trunk.vocabulary.mask
@@ -144,7 +168,7 @@ def _tokens(trunk: Trunk, count: int, seed: int, device: torch.device) -> Int64[
 
 
 def _sees_both_ways(trunk: Trunk, run: Callable[[Tensor], Tensor], device: torch.device) -> bool:
-    ids = _tokens(trunk, PROBE, 0, device)
+    ids = some_tokens(trunk, PROBE, 0, device)
     other = ids.clone()
     other[:, -1] = (ids[:, -1] + 1) % trunk.vocabulary.states
     return bool((run(ids)[:, 0] != run(other)[:, 0]).any())
@@ -156,7 +180,7 @@ def _leaves_out(trunk: Trunk, form: Form, plain: bool, device: torch.device) -> 
     def run(ids: Tensor, valid: Tensor) -> Tensor:
         return trunk.run(ids, **form(valid, trunk.model.dtype))
 
-    ids, starts = _tokens(trunk, PROBE, 0, device), (PADDING, 0, 1)
+    ids, starts = some_tokens(trunk, PROBE, 0, device), (PADDING, 0, 1)
     alone = run(ids, torch.ones_like(ids, dtype=torch.bool))
     size, exact = float(alone.abs().max()), torch.finfo(alone.dtype).eps
     if plain and float((trunk.run(ids) - alone).abs().max()) > exact**0.5 * size:
@@ -165,7 +189,7 @@ def _leaves_out(trunk: Trunk, form: Form, plain: bool, device: torch.device) -> 
         return False
     outputs = []
     for seed in (1, 2):
-        padded = _tokens(trunk, PROBE + PADDING, seed, device).repeat(len(starts), 1)
+        padded = some_tokens(trunk, PROBE + PADDING, seed, device).repeat(len(starts), 1)
         valid = torch.zeros_like(padded, dtype=torch.bool)
         for row, start in enumerate(starts):
             padded[row, start : start + PROBE], valid[row, start : start + PROBE] = ids[0], True
@@ -176,7 +200,7 @@ def _leaves_out(trunk: Trunk, form: Form, plain: bool, device: torch.device) -> 
 
 def take_layer(trunk: Trunk, device: torch.device) -> nn.Linear | None:
     """Take the last layer out of the model, if both together still give the model's own logits; else leave it whole."""
-    x, t = _tokens(trunk, PROBE, 0, device), torch.ones(1, dtype=torch.float64)
+    x, t = some_tokens(trunk, PROBE, 0, device), torch.ones(1, dtype=torch.float64)
     x = x.masked_fill(x == trunk.vocabulary.mask, trunk.vocabulary.states)
     model, logits = trunk.model, trunk(x, t)
     layer = model.get_output_embeddings()

@@ -11,9 +11,9 @@ import torch
 
 from ..checks import require, require_count
 from ..processes import Masked
-from .bidirectional import FAILURES, Head, Trunk, manner, take_layer
+from .bidirectional import FAILURES, Head, Parts, Trunk, manner, take_layer
 from .masked_lm import _line, _place, transformers
-from .network import Network, from_network
+from .network import Network
 from .vocabulary import Vocabulary
 
 TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>")
@@ -125,11 +125,12 @@ def _adapt(
     trunk.settle(*manner(trunk, place))
     named = set(tokenizer.get_vocab().values()) - {words.mask}
     forbidden = torch.tensor([n for n in range(words.states) if n not in named])
-    network = from_network(
-        Masked(words.states),
-        length=length,
-        trunk=trunk,
-        head=Head(take_layer(trunk, place), forbidden).to(place),
+    process, parts = Masked(words.states), Parts(trunk, Head(take_layer(trunk, place), forbidden).to(place))
+    network = Network(
+        process,
+        length,
+        parts,
+        process.schedule.horizon,
         time_free=True,
         device=place,
         tokenizer=words,
