@@ -34,6 +34,8 @@ def test_train_then_sample(tmp_path: Path) -> None:
     assert card["recipe"]["length"] == 12
     assert card["step"] == 3
     assert card["data"] == "text.txt"
+    assert card["command"].startswith("thetaleap train text.txt --out model --")
+    assert " --length 12" in card["command"]
     assert len(card["data sha256"]) == 64
     model = tl.load(f"trained:{out}")
     assert (model.length, model.process.states, model.time_free) == (12, len(set(file.read_text())), True)

@@ -26,6 +26,10 @@ def _recipe(help: str) -> Any:
     return typer.Option(help=help, rich_help_panel="Recipe")
 
 
+def _flag(name: str, value: Any) -> str:
+    return f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+
+
 @app.command("train")
 def train_command(
     data: Annotated[Path, typer.Argument(help=DATA, metavar="DATA")],
@@ -84,7 +88,10 @@ def train_command(
         run = train(kept, recipe, require_folder(out), device=device, every=every, report=report)
     if run.spread is not None and not run.spread.writes:
         return
-    card = export(run, unseen, out, about or data.name, getattr(torch, store))
+    plain = {"tokenizer": None, "levels": LEVELS, "side": SIDE, "store": "float32", **vars(DEFAULT)}
+    told = {name: options[name] for name in plain if options[name] not in (plain[name], None)}
+    command = ["thetaleap train", data.name, "--out", out.name, *(_flag(*each) for each in told.items())]
+    card = export(run, unseen, out, about or data.name, getattr(torch, store), " ".join(command))
     bound = card["held-out bound"]
     print_lines(
         {

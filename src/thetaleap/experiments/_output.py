@@ -8,9 +8,9 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,12 +25,28 @@ COLOURS = {
 """One colour for each solver in all figures; apart also for the colour-blind (Okabe and Ito)."""
 
 
+Verdict = Literal["agrees", "differs", "cannot be checked here"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, and what was found."""
+
+    paper: str
+    """In our words, with its own figures."""
+    verdict: Verdict
+    """Follows from numbers, never written down beforehand."""
+    found: str
+    """The figures behind the verdict, or what it would take to have them."""
+
+
 @dataclass(frozen=True)
 class Report:
-    """The outcome of an experiment: what it shows, in words, and the files it wrote."""
+    """The outcome of an experiment: what it shows, in words, the files it wrote, and what of the paper it bears on."""
 
     text: str
     files: list[Path]
+    claims: list[Claim] = field(default_factory=list)
 
 
 @contextmanager

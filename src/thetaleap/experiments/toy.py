@@ -38,7 +38,7 @@ from ._toy_points import (
     sampled_fits,
     sampled_points,
 )
-from ._toy_words import NEGLIGIBLE, describe
+from ._toy_words import NEGLIGIBLE, claims, describe
 
 MODEL = "toy15"
 NUM = 10**6
@@ -76,7 +76,7 @@ def run(
         write_csv(folder / "toy.csv", [asdict(p) for p in points]),
         write_json(folder / "toy.json", summary(model, points, exact, sampled, num, seed)),
     ]
-    return Report(describe(points, exact, sampled, num, floor), files)
+    return Report(describe(points, exact, sampled, num, floor), files, claims(points, exact))
 
 
 def summary(

@@ -19,7 +19,9 @@ from .data import Examples
 from .trainer import Run, averaged, held_out, process_of, replaced
 
 
-def export(run: Run, unseen: Examples, folder: Path, data: str, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+def export(
+    run: Run, unseen: Examples, folder: Path, data: str, dtype: torch.dtype = torch.float32, command: str | None = None
+) -> dict[str, Any]:
     """Write the averaged weights and the card to `folder`; gives the card.
 
     Args:
@@ -28,9 +30,11 @@ def export(run: Run, unseen: Examples, folder: Path, data: str, dtype: torch.dty
         folder: to write to.
         data: what the data is, in words.
         dtype: of the weights in the file.
+        command: that made them.
     """
     bound, error = held_out(run, unseen, process_of(run.recipe, unseen.states))
     card = {
+        "command": command,
         "data": data,
         "data sha256": unseen.digest,
         "recipe": asdict(run.recipe),

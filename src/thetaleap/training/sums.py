@@ -1,7 +1,7 @@
 """Word problems of two or three steps with worked answers: as many as one likes, from a seed.
 
-    Mia has 3 boxes with 12 shells each. Mia gives 15 to Otto. How many shells does Mia have now?
-    3 * 12 = 36. 36 - 15 = 21. #### 21
+    Mia has 3 boxes of 8 shells. Mia gives 5 to Otto. How many shells does Mia have now?
+    3 * 8 = 24. 24 - 5 = 19. #### 19
 
 What is held out is so by construction: a problem belongs there if a hash of its numbers and operations says so,
 whoever it is about.
@@ -27,15 +27,17 @@ from ..noise import Noise, philox
 from .data import Batch
 
 T = TypeVar("T")
-LENGTH = 72
+LENGTH = 64
 """Tokens of a problem with its answer, at most."""
-MOST = 99
+MOST = 60
 """The largest number."""
 NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Finn", "Grace", "Hugo", "Ivy", "Jack", "Lena", "Mia", "Noah", "Otto")
 THINGS = ("apples", "books", "cards", "coins", "eggs", "marbles", "pens", "roses", "shells", "stamps")
 BOXES = ("bags", "boxes", "rows")
 END = "<end>"
 MARK = "####"
+GIVEN = 0.75
+"""How often the question is given, and the answer alone is to be learnt."""
 TOLD = "How as buys does finds gives has have loses many more now of sells times to wins"
 WORDS = (END, "\n", *".?+-*=", MARK, *"0123456789", *TOLD.split(), *BOXES, *NAMES, *THINGS)
 
@@ -108,18 +110,18 @@ def _drawn(draw: _Draws) -> tuple[Problem | None, str]:
     thing, steps = draw.one(THINGS), draw.between(2, 3)
     boxes, factor = draw.odds(0.5), draw.odds(0.4)
     if boxes:
-        packs, value = draw.between(2, 9), draw.between(2, 20)
+        packs, value = draw.between(2, 5), draw.between(2, 9)
         told = [f"{who} has {packs} {draw.one(BOXES)} of {value} {thing}."]
         worked, numbers, value = [f"{packs} * {value} = {packs * value}."], f"{packs}*{value}", packs * value
     else:
-        value = draw.between(2, MOST)
+        value = draw.between(2, MOST // 2)
         told, worked, numbers = [f"{who} has {value} {thing}."], [], f"{value}"
     while len(worked) < steps:
         if factor and len(worked) + 1 == steps:
-            sign, number = "*", draw.between(2, 5)
+            sign, number = "*", draw.between(2, 4)
             told.append(f"{third} has {number} times as many as {who}.")
         else:
-            sign, number = draw.one("+-"), draw.between(2, 40)
+            sign, number = draw.one("+-"), draw.between(2, 9)
             told.append(_change(draw, sign, number, who, other))
         after = {"+": value + number, "-": value - number, "*": value * number}[sign]
         if not 0 < value <= MOST or not 0 < after <= MOST:
@@ -162,11 +164,11 @@ class Sums:
         return Sums(), Sums(held_out=True)
 
     def draw(self, num: int, length: int, noise: Noise) -> Batch:
-        """Problems, of half of which the question is given."""
+        """Problems, of most of which the question is given."""
         seeds = (noise("example").uniform(num) * 2**53).long()
         rows = [encoded(problem(int(seed), self.held_out), length) for seed in seeds]
         x = torch.stack([row for row, _ in rows])
-        kept = noise("given").uniform(num) < 0.5
+        kept = noise("given").uniform(num) < GIVEN
         questions = torch.tensor([size for _, size in rows])
         return Batch(x, None, (torch.arange(length) < questions.unsqueeze(1)) & kept.unsqueeze(1))
 
