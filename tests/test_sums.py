@@ -58,8 +58,8 @@ def test_what_is_held_out_is_not_trained_on() -> None:
     """Not only other sentences: other numbers."""
     seen, unseen = ({tuple(re.findall(r"\d+|[-+*]", each.answer)) for each in problems(400, 1, held)}
                     for held in (False, True))  # fmt: skip
-    assert len(seen) > 390
-    assert len(unseen) > 350
+    assert len(seen) > 300
+    assert len(unseen) > 200
     assert not seen & unseen
 
 
