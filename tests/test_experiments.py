@@ -12,18 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy import linalg, special
 
 from thetaleap import TauLeaping, exact, grids, load, sample
-from thetaleap.experiments import EXPERIMENTS, Report, demo, toy, uniformization
-from thetaleap.experiments._demo_rows import ChainRow, pair_kl
+from thetaleap.experiments import EXPERIMENTS, Report, toy, uniformization
 from thetaleap.experiments._output import bar, whole, write_json
 from thetaleap.experiments._toy_points import CURVES, Point, exact_fits
 from thetaleap.experiments._toy_words import describe
 from thetaleap.experiments._words import listing, number, order_name, page, runs, table
-from thetaleap.metrics import kl, noise_floor
-from thetaleap.models.oracles import Joint, MarkovChain
+from thetaleap.models.oracles import Joint
 
 STEPS = (2, 4, 8)
 
@@ -57,7 +54,8 @@ def check_files(report: Report, folder: Path, *names: str) -> None:
         if path.suffix == ".png":
             head = path.read_bytes()[:24]
             assert head.startswith(b"\x89PNG")
-            assert min(int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")) > 500
+            least = 200 if path.name == "digits.png" else 500  # which has no words to read
+            assert min(int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")) > least
 
 
 # --- toy
@@ -266,76 +264,12 @@ def test_uniformization_with_hardly_any_samples(tmp_path: Path) -> None:
     assert card["settled"]["toy15"]["last_kl_mc"] is None
 
 
-# --- demo
-
-
-@pytest.fixture(scope="module")
-def demo_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
-    folder = tmp_path_factory.mktemp("demo")
-    return demo.run(folder, seed=3, progress=False, num=100, budgets=(4, 8), curve_budgets=(3, 4)), folder
-
-
-def test_demo_files(demo_run: tuple[Report, Path]) -> None:
-    report, folder = demo_run
-    check_files(report, folder, "convergence.png", "convergence.csv", "chain64.csv", "toy15.csv")
-    assert "convergence.png" in report.text
-    assert str(folder) in report.text.replace("\n", "")
-    for row in rows_of(folder / "chain64.csv"):
-        assert f"{float(row['excess']):+.4f}" in report.text
-        assert f"{float(row['pair_kl']):.4f}" in report.text
-        assert not row["budget"] or float(row["nfe"]) <= int(row["budget"])
-
-
-def test_demo_numbers(demo_run: tuple[Report, Path]) -> None:
-    """True and exact samples are near 0 (6 standard errors: 2e-9 each); laws are those of `exact`."""
-    _, folder = demo_run
-    rows = {row["solver"]: row for row in rows_of(folder / "chain64.csv") if not row["budget"]}
-    for name in ("true samples", "FirstHitting"):
-        assert abs(float(rows[name]["excess"])) < 6 * float(rows[name]["excess_se"])
-    model = joint("cube3-uniform")
-    law = exact.law(model, TauLeaping(), grids.power(6.0, 0.0, 4))
-    found = {(r["model"], r["solver"], r["budget"]): float(r["kl_exact"]) for r in rows_of(folder / "convergence.csv")}
-    # four steps to time 0, and nothing left to finish
-    assert found["cube3-uniform", "TauLeaping", "4"] == pytest.approx(kl(model.p0, law), rel=1e-10)
-
-
-def test_demo_pairs() -> None:
-    """The true law of pairs is that of true samples, and a constant sequence is far from it."""
-    model = load("chain64")
-    assert isinstance(model, MarkovChain)
-    value, error = pair_kl(model, model.draw(3000, seed=1))
-    assert 0 < value < 4 * noise_floor(256, 3000 * 63)
-    assert 0 < error < value
-    value, error = pair_kl(model, torch.zeros((5, 64), dtype=torch.int64))
-    expected = -math.log(float(model.initial[0] * model.transition[0, 0]))
-    assert value == pytest.approx(expected, rel=1e-9)
-    assert error == pytest.approx(0, abs=1e-12)
-
-
-def test_demo_words_follow_the_numbers() -> None:
-    def row(solver: str, budget: int | None, excess: float, pairs: float) -> ChainRow:
-        return ChainRow(solver, budget, 8.0, excess, 0.01, pairs, 0.01)
-
-    rows = [
-        row("FirstHitting", None, 0.02, 0.0),
-        row("A", 8, 0.5, 0.10),
-        row("B", 8, 0.1, 0.12),
-        row("C", 8, -0.4, 0.9),
-    ]
-    text = " ".join(demo.describe_chain(rows, 100).split())
-    assert "lowest pair KL: A, not to be told from B; excess nearest to 0: B." in text
-    assert "its excess is within 3 standard errors of 0" in text
-    assert "too alike: C at 8 (pair KL 0.9)." in text
-    text = " ".join(demo.describe_chain([row("FirstHitting", None, 0.2, 0.0), *rows[1:3]], 100).split())
-    assert "its excess is not within 3 standard errors of 0" in text
-    assert "too alike:" not in text
-
-
 # --- all of them
 
 
 def test_experiments_are_listed() -> None:
-    assert list(EXPERIMENTS) == ["toy", "uniformization", "gsm8k"]
+    named = ["toy", "uniformization", "text", "positivity", "theta", "images", "sums", "gsm8k", "all"]
+    assert list(EXPERIMENTS) == named
     assert EXPERIMENTS["toy"].run is toy.run
 
 

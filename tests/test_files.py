@@ -95,7 +95,7 @@ def make_file_as_parent(path: Path) -> None:
             r"^ending of out='\.parqet': did you mean '\.parquet'\? choose one of \.parquet, \.jsonl",
         ),
         ("a.jsn", nothing, r"did you mean '\.jsonl'\?"),
-        ("a", nothing, r"^ending of out='': choose one of \.parquet, \.jsonl, \.npy$"),
+        ("a", nothing, r"^ending of out='': choose one of \.parquet, \.jsonl, \.npy, \.png$"),
         ("b/a.npy", nothing, r"the folder '.*b' does not exist; make it first$"),
         ("b/a.npy", make_file_as_parent, r"'.*b' is not a folder; write into one$"),
         ("a.npy", make_folder, r"^out='.*a\.npy': is a folder; give the name of a file$"),

@@ -105,16 +105,16 @@ def parse_budgets(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _language(help: str, *names: str, metavar: str | None = None) -> Any:
-    """An option of experiments on language models."""
-    panel = "Language model (gsm8k)"
+def _asked(help: str, *names: str, metavar: str | None = None) -> Any:
+    """An option that some experiments take."""
+    panel = "For some experiments"
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
 
 
 @app.command()
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="The experiment; leave it out to list them.", metavar="NAME")
+        str | None, typer.Argument(help="The experiment, or all; leave it out to list them.", metavar="NAME")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder to write to.", metavar="FOLDER", show_default="runs/NAME")
@@ -124,19 +124,33 @@ def reproduce(
     ] = None,
     seed: Annotated[int, typer.Option(help="From 0 to 2^64 - 1.")] = 0,
     model: Annotated[
-        str | None, _language("The language model: llada:SOURCE or dream:SOURCE.", metavar="MODEL")
+        str | None, _asked("Another model: radd:SOURCE for text, maskgit: for images, llada: for gsm8k.")
     ] = None,
-    data: Annotated[Path | None, _language("The questions: GSM8K's test.jsonl.", metavar="FILE")] = None,
-    batch_size: Annotated[int | None, _language("Questions answered together, at least 1.")] = None,
-    device: Annotated[str | None, _language("Where the network runs, as in cuda:0.")] = None,
-    dtype: Annotated[str | None, _language(f"The network's precision: {', '.join(DTYPES)}.")] = None,
+    judge: Annotated[
+        str | None, _asked("Who judges text: plays, smollm2, gpt2-large, llama-3-8b, a hub id or a folder.")
+    ] = None,
+    nfe: Annotated[str | None, _asked("Budgets in evaluations, with commas between.")] = None,
+    legacy: Annotated[
+        bool, _asked("Also draw as published code does, in float32 and with argmax at the end: text.", "--legacy")
+    ] = False,
+    data: Annotated[
+        Path | None,
+        _asked("GSM8K's test.jsonl; for images MNIST's idx file, for precision and recall.", metavar="FILE"),
+    ] = None,
+    vqgan: Annotated[Path | None, _asked("The decoder of maskgit:'s codes.", metavar="FILE")] = None,
+    reference: Annotated[Path | None, _asked("Real images, or their statistics, for FID.", metavar="PATH")] = None,
+    guidance: Annotated[float | None, _asked("The weight of guidance, at least 0: images.")] = None,
+    batch_size: Annotated[int | None, _asked("Samples drawn together, at least 1.")] = None,
+    device: Annotated[str | None, _asked("Where the network runs, as in cuda:0.")] = None,
+    dtype: Annotated[str | None, _asked(f"The network's precision: {', '.join(DTYPES)}.")] = None,
     trust_remote_code: Annotated[
-        bool, _language("Run the code that comes with the model, which published ones need.", "--trust-remote-code")
+        bool, _asked("Run the code that comes with the model, which published ones need.", "--trust-remote-code")
     ] = False,
 ) -> None:
     """Run an experiment of the paper again: print its result, and write its figures and tables.
 
-    Example: [cyan]thetaleap reproduce uniformization --num 1000 --out runs/uniformization[/]
+    Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, in 40 minutes:
+    [cyan]thetaleap reproduce all[/]
     """
     from ..experiments import EXPERIMENTS  # matplotlib is slow to import
 
@@ -147,11 +161,13 @@ def reproduce(
         Console().print(table)
         return
     require_choice("experiment", name, EXPERIMENTS)
-    asked = {"model": model, "data": data, "batch_size": batch_size, "device": device, "dtype": dtype}
-    more = {key: value for key, value in asked.items() if value is not None}
-    more |= {"trust_remote_code": True} if trust_remote_code else {}
+    asked = {"model": model, "judge": judge, "data": data, "vqgan": vqgan, "reference": reference}
+    asked |= {"guidance": guidance, "batch_size": batch_size, "device": device, "dtype": dtype}
+    more: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    more |= {key: True for key, said in (("legacy", legacy), ("trust_remote_code", trust_remote_code)) if said}
+    more |= {} if nfe is None else {"budgets": parse_budgets(nfe)}
     for key, value in more.items():
-        flag = f"--{key.replace('_', '-')}"
+        flag = "--nfe" if key == "budgets" else f"--{key.replace('_', '-')}"
         require(key in EXPERIMENTS[name].options, flag, value, f"{name} takes no such option; leave it out")
     folder = require_folder(out or Path("runs") / name)
     report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)

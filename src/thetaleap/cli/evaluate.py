@@ -22,7 +22,7 @@ from ..metrics.sequences import Measured, frequency_distance, mean, pairwise_dis
 from ..metrics.text import SIZES, Rows, TextQuality, ngram_divergence
 from ..models import ADAPTERS, BUILT_IN, load
 from ..models.iglm import iglm
-from ..models.judges import NAMES, SMOLLM2, Judge, judge
+from ..models.judges import NAMES, PLAYS, SMOLLM2, Critic, judge
 from ..models.masked_lm import Letters
 from ..models.tokenizers import Tokenizer
 from ..reading import READERS, read_samples
@@ -50,7 +50,7 @@ ABOUT = {
 }
 HELP = (
     f"Another model's opinion. Of text: {SMOLLM2} (offline; a package to install), {', '.join(NAMES)}, a hub id or a "
-    f"folder; of human heavy chains: {IGLM} (a package to install)."
+    f"folder; of Shakespeare's: {PLAYS} (inside); of human heavy chains: {IGLM} (a package to install)."
 )
 SAMPLES = (
     "Samples: .parquet, .jsonl or .npy, as sample --out writes them; for judges of text also .txt, one on each line, "
@@ -155,7 +155,9 @@ def evaluate(
                 require(value is None, f"--{flag}", value, f"{critic} reads whole samples; leave it out")
             texts, name = read_texts(file, model)
             against = [] if reference is None else read_reference(reference, model or name)
-            result = measure_text(judge(critic, device=device or "cpu"), texts, against, name)
+            result = measure_text(
+                judge(critic) if device is None else judge(critic, device=device), texts, against, name
+            )
     except ImportError as error:  # says what to install
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
@@ -169,7 +171,7 @@ def evaluate(
 
 
 def measure_text(
-    critic: Judge, texts: Sequence[str], reference: Sequence[str] = (), model: str | None = None
+    critic: Critic, texts: Sequence[str], reference: Sequence[str] = (), model: str | None = None
 ) -> Evaluation:
     """All figures of `texts` in the judge's tokens: perplexity with diversity, and distances to `reference`.
 

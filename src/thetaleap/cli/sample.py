@@ -16,8 +16,9 @@ from .. import __version__, files, sampling
 from ..checks import require, require_choice
 from ..denoiser import Denoiser
 from ..models import load
+from ..models.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..sampling import Samples
-from ..shaping import constrained, tempered
+from ..shaping import constrained, guided, tempered
 from ..solvers import Blocks, Solver
 from ..templates import GAP, read_prompt, read_template, read_templates
 from .base import app, print_lines, table_of
@@ -70,13 +71,22 @@ DELTA = (
     "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
     "evaluation."
 )
+SPREAD = "How to spread the network over several devices, as in auto; for llada and dream, with accelerate."
+REUSE = "Run the network on part of the sites within a --block: faster, but another law; for llada and dream."
 REMOTE = "Let the model's own code run, where it brings some; for llada and dream."
 TEMPLATE = (
     "What is given, with gaps: text, as in 'To be, ___ not to be', where each _ is one token to write; token numbers "
     "and _ with spaces between for models without text. Sites after the end are for the sampler too."
 )
 PROMPTS = 'A file with a template or a prompt on each line: {"template": "..."} or {"prompt": "..."}.'
-OUT = "The file to write: .parquet (tokens, nfe, and how they were made), .jsonl (tokens, nfe) or .npy (tokens)."
+OUT = (
+    "The file to write: .parquet (tokens, nfe, and how they were made), .jsonl (tokens, nfe), .npy (tokens), or .png "
+    "(pictures, of models that have some)."
+)
+LABELS = (
+    "The class of the samples, for models that take labels, or several with commas between, which they take in turn."
+)
+VQGAN = "The file of the decoder that makes pictures of codes; for maskgit."
 
 
 @app.command()
@@ -122,12 +132,23 @@ def sample(
     length: Annotated[int | None, _place("Sites, for models that leave it open.")] = None,
     device: Annotated[str | None, _place("Where the network runs, as in cuda:0.")] = None,
     dtype: Annotated[str | None, _place(f"The network's precision: {', '.join(DTYPES)}.")] = None,
+    device_map: Annotated[str | None, _place(SPREAD)] = None,
     trust_remote_code: Annotated[
         bool | None, typer.Option("--trust-remote-code", help=REMOTE, show_default=False, rich_help_panel="Model")
+    ] = None,
+    vqgan: Annotated[
+        Path | None, typer.Option(help=VQGAN, show_default=False, metavar="FILE", rich_help_panel="Model")
     ] = None,
     template: Annotated[str | None, _given(TEMPLATE)] = None,
     prompt: Annotated[str | None, _given("Text that samples begin with.")] = None,
     prompts: Annotated[Path | None, _given(PROMPTS, metavar="FILE")] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", "--label", help=LABELS, show_default=False, rich_help_panel="What is given"),
+    ] = None,
+    guidance: Annotated[
+        float | None, _given("How far to go towards the labels, at least 0; an evaluation then counts as two.")
+    ] = None,
     gap: Annotated[str, _given("The character that stands for a gap.", show_default=True)] = GAP,
     temperature: Annotated[float | None, _given("Logits are divided by it; 0 takes the likeliest value.")] = None,
     top_k: Annotated[int | None, _given("Keep so many of the likeliest values.")] = None,
@@ -135,6 +156,10 @@ def sample(
     allow: Annotated[str | None, _given("Text of the only tokens that may be written.")] = None,
     forbid: Annotated[str | None, _given("Text of tokens that may not be written.")] = None,
     block: Annotated[int | None, _given("Run the solver in blocks of so many sites, from left to right.")] = None,
+    approximate_reuse: Annotated[
+        bool,
+        typer.Option("--approximate-reuse", help=REUSE, show_default=False, rich_help_panel="What is given"),
+    ] = False,
     num: Annotated[
         int | None, _output("How many samples, at least 1; of each prompt.", show_default="16, 1 for a file of prompts")
     ] = None,
@@ -152,7 +177,7 @@ def sample(
     Example: [cyan]thetaleap sample chain64 --solver trapezoidal --theta 0.5 --nfe 64 --num 1000 --out x.parquet[/]
     """
     options = locals()
-    names = ("length", "device", "dtype", "trust_remote_code")
+    names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
     place = {name: options[name] for name in names if options[name] is not None}
     if dtype is not None:
         require_choice("dtype", dtype, DTYPES)
@@ -161,16 +186,23 @@ def sample(
     denoiser = None if solver != AUTO else load(model, **place)
     given = [name for name in ("template", "prompt", "prompts") if options[name] is not None]
     require(len(given) < 2, " and ".join(f"--{name}" for name in given), "", "give one of them")
+    require(
+        block is not None or not approximate_reuse, "--block", block, "--approximate-reuse is within blocks; give it"
+    )
     choice = choose(denoiser, solver, {name: options[name] for name in HYPER}, budget)
     if out is not None:
         files.check_target(out, force)
     if choice.reason:
         typer.echo(f"auto: {choice.solver!r}\n{choice.reason}", err=True)
     denoiser = denoiser or load(model, **place)
+    if out is not None and out.suffix.lower() == files.PNG:
+        files.require_pictures(denoiser)
     rows = _template(denoiser, template, prompt, prompts, gap)
     each = num if num is not None else 16 if prompts is None else 1
     rows = rows if rows is None else rows.repeat_interleave(each, 0)
-    shaped = _shaped(denoiser, temperature, top_k, top_p, allow, forbid)
+    reused = approximate_prefix(denoiser, block) if block is not None and approximate_reuse else None
+    labelled = _guided(reused or denoiser, labels, guidance, each if rows is None else len(rows))
+    shaped = _shaped(labelled, temperature, top_k, top_p, allow, forbid)
     method = choice.solver if block is None else Blocks(choice.solver, block)
     start = time.perf_counter()
     samples = sampling.sample(
@@ -188,14 +220,19 @@ def sample(
     )
     seconds = time.perf_counter() - start
     if out is None:
-        Console().print(preview(samples, getattr(denoiser, "tokenizer", None)))
+        console = Console()
+        console.print(preview(samples, getattr(denoiser, "tokenizer", None), drawn(denoiser, samples, console.width)))
     else:
         walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
-        told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid")
+        told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")
         asked = {name: options[name] for name in told if options[name] is not None}
+        asked |= {} if reused is None else {"approximate_reuse": True}
         card = {"model": model, "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
-        files.write(out, samples, card)
-    print_lines(summary(model, method, samples, seconds, out))
+        if out.suffix.lower() == files.PNG:
+            files.write_pictures(out, files.mosaic(files.pictures(denoiser, samples.x)), card)
+        else:
+            files.write(out, samples, card)
+    print_lines({**summary(model, method, samples, seconds, out), **_reuse(reused)})
 
 
 def _template(model: Denoiser, template: str | None, prompt: str | None, prompts: Path | None, gap: str) -> Any:
@@ -222,6 +259,17 @@ def _shaped(
     return tempered(model, 1.0 if temperature is None else temperature, top_k, top_p)
 
 
+def _guided(model: Denoiser, labels: str | None, guidance: float | None, num: int) -> Denoiser:
+    if labels is None:
+        require(guidance is None, "--guidance", guidance, "goes towards a label; give --labels")
+        return model
+    parts = [part.strip() for part in labels.split(",")]
+    good = all(part.isdigit() for part in parts)
+    require(good, "--labels", labels, "give whole numbers with commas between, as in 3 or 0,1,2")
+    every = [int(part) for part in parts]
+    return guided(model, guidance or 0.0, [every[n % len(every)] for n in range(num)])
+
+
 def _tokens(model: Denoiser, text: str) -> list[int]:
     """The tokens of `text`, or the numbers in it where a model has no text."""
     tokenizer = getattr(model, "tokenizer", None)
@@ -232,8 +280,19 @@ def _tokens(model: Denoiser, text: str) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def preview(samples: Samples, tokenizer: Any = None) -> Table:
-    """The first few samples: text in full, tokens cut at the width of the terminal."""
+def drawn(model: Denoiser, samples: Samples, width: int) -> str | None:
+    """The first few samples as small pictures in characters; None where there are none, or they are too wide."""
+    shape = getattr(model, "shape", None)
+    grey = getattr(model, "pictures", None) is None and model.process.states <= files.GREYS
+    if shape is None or len(shape) != 2 or not grey or shape[1] > width:
+        return None
+    return files.blocks(files.pictures(model, samples.x[:PREVIEW]), columns=(width + 2) // (shape[1] + 2))
+
+
+def preview(samples: Samples, tokenizer: Any = None, pictures: str | None = None) -> Table | Text:
+    """The first few samples: pictures, text in full, or tokens cut at the width of the terminal."""
+    if pictures is not None:
+        return Text(pictures + "\n", no_wrap=True)
     table = table_of("#sample", "#nfe", "tokens" if tokenizer is None else "text")
     for n, (tokens, nfe) in enumerate(zip(samples.x[:PREVIEW].tolist(), samples.nfe.tolist(), strict=False)):
         if tokenizer is None:
@@ -242,6 +301,13 @@ def preview(samples: Samples, tokenizer: Any = None) -> Table:
             row = Text(tokenizer.decode(tokens), overflow="fold")
         table.add_row(str(n), str(nfe), row)
     return table
+
+
+def _reuse(model: ApproximatePrefix | None) -> dict[str, str]:
+    if model is None:
+        return {}
+    partial, every = model.runs.partial, model.runs.partial + model.runs.full
+    return {"approximate": f"{partial} of {every} runs of the network were on part of the sites"}
 
 
 def summary(model: str, solver: Solver, samples: Samples, seconds: float, out: Path | None) -> dict[str, str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from . import demo, gsm8k, toy, uniformization
+from . import demo, everything, gsm8k, images, positivity, sums, text, theta, toy, uniformization
 from ._output import Report
 
 
@@ -31,11 +32,44 @@ EXPERIMENTS: dict[str, Experiment] = {
         "where exact simulation spends its evaluations, and where its quality settles (figure 1, left)",
         uniformization.run,
     ),
+    "text": Experiment(
+        "perplexity and entropy of text against evaluations, all solvers, beside the paper's tables (tables 1, 3 to 5)",
+        text.run,
+        ("model", "judge", "budgets", "legacy", "batch_size", "device", "dtype"),
+    ),
+    "positivity": Experiment(
+        "how many extrapolated intensities stay positive, against evaluations (table 6)",
+        positivity.run,
+        ("model", "budgets", "device", "dtype"),
+    ),
+    "theta": Experiment(
+        "quality against theta for RK-2 and Trapezoidal, on text and on digits (figures 4 and 6)",
+        theta.run,
+        ("model", "judge", "budgets", "batch_size", "device", "dtype"),
+    ),
+    "images": Experiment(
+        "distance from real images against evaluations, guidance 3, with grids of samples (figures 3, 5 and 7)",
+        images.run,
+        ("model", "vqgan", "reference", "data", "guidance", "budgets", "batch_size", "device"),
+    ),
+    "sums": Experiment(
+        "right answers to held-out word problems against evaluations: table 2 on a model that comes with the package",
+        sums.run,
+        ("model", "budgets", "batch_size"),
+    ),
     "gsm8k": Experiment(
         "right answers to GSM8K's questions, of a language model given by --model: Semi-AR and Trapezoidal (table 2)",
         gsm8k.run,
         ("model", "data", "batch_size", "device", "dtype", "trust_remote_code"),
     ),
 }
+
+BUILT_IN = {name: (one.about, one.run) for name, one in EXPERIMENTS.items() if name != "gsm8k"}
+"""Those that need no model from elsewhere."""
+
+EXPERIMENTS["all"] = Experiment(
+    "all of these but gsm8k, and one page with every table, figure and claim",
+    partial(everything.run, experiments=BUILT_IN),
+)
 
 __all__ = ["EXPERIMENTS", "Experiment", "Report", "demo", "gsm8k", "toy", "uniformization"]

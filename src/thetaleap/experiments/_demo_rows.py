@@ -1,4 +1,4 @@
-"""The demo's numbers."""
+"""The demo's samples and numbers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from .. import exact, grids
+from ..files import pictures
 from ..metrics import bootstrap_kl, frequencies, histogram, kl, noise_floor
+from ..metrics.digits import digit_labels
 from ..models import load
+from ..models.network import Network
 from ..models.oracles import Joint, MarkovChain
-from ..sampling import plan, sample
+from ..sampling import Moment, plan, sample
+from ..shaping import guided, tempered
 from ..solvers import (
     RK2,
     Euler,
     FirstHitting,
+    Multistep,
     ParallelDecoding,
     SemiAutoregressive,
     Solver,
@@ -25,7 +31,14 @@ from ..solvers import (
     Trapezoidal,
     Tweedie,
 )
+from ..training.sums import Problem, problems, result_of
+from .sums import TEMPERATURE, answer_of, questions
 
+TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 64, 32
+GUIDANCE = 1.0
+GONE = "·"
+"""What a mask is shown as."""
+SUMS = 8
 NUM = 4000
 TOY_FOLD = 25
 """The toy is small and its noise floor high: it gets this many times the samples."""
@@ -47,7 +60,76 @@ Advance = Callable[[float], None]
 
 def work(budgets: int, curve_budgets: int) -> int:
     """How often `advance` is called, with one each."""
-    return budgets * (2 * len(SOLVERS) + len(DECODERS)) + 2 + len(CURVED) * len(SOLVERS) * curve_budgets
+    return 3 + budgets * (2 * len(SOLVERS) + len(DECODERS)) + 2 + len(CURVED) * len(SOLVERS) * curve_budgets
+
+
+# --- samples of the models that come with the package
+
+
+def shipped(name: str) -> Network:
+    """One of them; an error says so if it is not there."""
+    try:
+        return load(name)
+    except ValueError as error:
+        raise ValueError(f"model={name!r}: is not in this copy of thetaleap ({error}); install it anew") from None
+
+
+def text_stages(seed: int, advance: Advance) -> list[tuple[int, str]]:
+    """A text on its way: after how many evaluations it was what, with marks where nothing is yet."""
+    model, seen = shipped("shakespeare"), dict[int, Tensor]()
+
+    def look(moment: Moment) -> None:
+        seen[int(moment.nfe[0])] = moment.x[0].clone()
+
+    sample(model, Multistep(), nfe=TEXT_BUDGET, seed=seed, progress=False, on_step=look)
+    advance(1)
+    shown = [min(seen, key=lambda nfe: abs(nfe - part * TEXT_BUDGET)) for part in (0.25, 0.5, 1.0)]
+    return [(nfe, _written(model, seen[nfe])) for nfe in sorted(set(shown))]
+
+
+def _written(model: Network, tokens: Int64[Tensor, " d"]) -> str:
+    return "".join(GONE if n == model.process.mask else model.tokenizer.decode([n]) for n in tokens.tolist())
+
+
+@dataclass(frozen=True)
+class Digits:
+    """A picture of each digit, and what the classifier takes it for."""
+
+    images: Float[Tensor, "n 1 h w"]
+    seen: list[int]
+
+
+def digits(seed: int, advance: Advance) -> Digits:
+    """One of each, in their order."""
+    model = shipped("mnist")
+    told = guided(model, GUIDANCE, torch.arange(10))
+    drawn = sample(told, Multistep(), nfe=DIGITS_BUDGET, num=10, seed=seed, progress=False)
+    advance(1)
+    return Digits(pictures(model, drawn.x), digit_labels(drawn.x).tolist())
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A problem that was not trained on, and what was answered."""
+
+    problem: Problem
+    answer: str
+
+    @property
+    def right(self) -> bool:
+        return result_of(self.answer) == self.problem.result
+
+
+def sums(seed: int, advance: Advance) -> list[Sum]:
+    """A few of them."""
+    model, asked = shipped("sums"), problems(SUMS, seed, held_out=True)
+    template = questions(asked, model.length)
+    drawn = sample(
+        tempered(model, TEMPERATURE), Multistep(), nfe=SUMS_BUDGET, template=template, seed=seed, progress=False
+    )
+    advance(1)
+    free = (template < 0).sum(1).tolist()
+    return [Sum(one, answer_of(model, x, n)) for one, x, n in zip(asked, drawn.x, free, strict=True)]
 
 
 # --- the chain

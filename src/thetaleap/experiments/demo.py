@@ -1,8 +1,9 @@
-"""A short tour: samples of every kind of solver at equal evaluations, measured against models that know the truth.
+"""A short tour: what the models of the package write and draw, and every kind of solver beside the truth.
 
-Three things are measured. On a Markov chain of 64 masked sites, how surprising samples are to the true law, beside the
-law of their neighbouring pairs; on the paper's 15 states, the exact law of every solver beside samples of it; on 27
-sequences, masked and uniform, exact laws alone, against evaluations.
+First samples: a text as it appears, ten digits, and a sum with its answer. Then three things are measured. On a Markov
+chain of 64 masked sites, how surprising samples are to the true law, beside the law of their neighbouring pairs; on the
+paper's 15 states, the exact law of every solver beside samples of it; on 27 sequences, masked and uniform, exact laws
+alone, against evaluations.
 """
 
 from __future__ import annotations
@@ -15,17 +16,28 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from ..checks import require_count
+from ..files import blocks, mosaic, write_pictures
 from ._demo_rows import (
     BUDGETS,
     CURVE_BUDGETS,
     CURVED,
+    DIGITS_BUDGET,
+    GONE,
     GRID,
+    GUIDANCE,
     NUM,
+    SUMS_BUDGET,
+    TEXT_BUDGET,
     ChainRow,
     CurveRow,
+    Digits,
+    Sum,
     ToyRow,
     chain_rows,
     curve_rows,
+    digits,
+    sums,
+    text_stages,
     toy_rows,
     work,
 )
@@ -46,31 +58,73 @@ def run(
     budgets: Sequence[int] = BUDGETS,
     curve_budgets: Sequence[int] = CURVE_BUDGETS,
 ) -> Report:
-    """Measure, and write ``convergence.png`` and three tables as CSV to `folder`."""
+    """Draw and measure, and write ``digits.png``, ``convergence.png`` and three tables as CSV to `folder`."""
     require_count("num", num, least=2)
     require_count("seed", seed, least=0)
     folder.mkdir(parents=True, exist_ok=True)
     with bar(progress, "demo", work(len(budgets), len(curve_budgets))) as advance:
+        text, drawn, solved = text_stages(seed, advance), digits(seed, advance), sums(seed, advance)
         chain = chain_rows(budgets, num, seed, advance)
         toy = toy_rows(budgets, num, seed, advance)
         curves = curve_rows(curve_budgets, advance)
+    picture = folder / "digits.png"
+    note = {"model": "mnist", "guidance": GUIDANCE, "nfe": DIGITS_BUDGET, "seed": seed}
+    write_pictures(picture, mosaic(drawn.images, columns=5), note)
     files = [
         write_png(folder / "convergence.png", draw(curves)),
         write_csv(folder / "convergence.csv", [asdict(row) for row in curves]),
         write_csv(folder / "chain64.csv", [asdict(row) for row in chain]),
         write_csv(folder / "toy15.csv", [asdict(row) for row in toy]),
     ]
-    text = "\n\n".join([describe_chain(chain, num), describe_toy(toy), describe_curves(curves, files[0])])
-    return Report(text, files)
+    shown = [describe_text(text), describe_digits(drawn, picture), describe_sums(solved)]
+    measured = [describe_chain(chain, num), describe_toy(toy), describe_curves(curves, files[0])]
+    return Report("\n\n".join(shown + measured), [picture, *files])
 
 
 # --- words
 
 
+def describe_text(stages: Sequence[tuple[int, str]]) -> str:
+    """The text as it appears."""
+    head = (
+        f"1. shakespeare: {len(stages[-1][1])} characters by a small model of his plays, {TEXT_BUDGET} evaluations in "
+        f"all, with Multistep. Every evaluation writes several characters at once, anywhere; {GONE} is still open."
+    )
+    parts = [f"After {nfe} evaluations:\n\n{_indented(text)}" for nfe, text in stages]
+    return "\n\n".join([page([head]), *parts])
+
+
+def describe_digits(drawn: Digits, picture: Path) -> str:
+    """The digits in characters."""
+    good = sum(seen == asked for asked, seen in enumerate(drawn.seen))
+    head = (
+        f"2. mnist: the digits 0 to 9 as asked for, 14 x 14 pixels in 8 greys, guidance {GUIDANCE:g}, {DIGITS_BUDGET} "
+        f"evaluations each. A classifier of digits sees what was asked for in {good} of {len(drawn.seen)}. They are in "
+        f"{picture.name} too, with all their greys."
+    )
+    return "\n\n".join([page([head]), _indented(blocks(drawn.images, columns=5))])
+
+
+def describe_sums(solved: Sequence[Sum]) -> str:
+    """The first sum that came out right, or the first one if none did."""
+    good = [one for one in solved if one.right]
+    one = (good or solved)[0]
+    head = (
+        f"3. sums: word problems whose numbers the model was not trained on, {SUMS_BUDGET} evaluations each. "
+        f"{len(good)} of {len(solved)} came out right; "
+        + ("the first of these:" if good else f"this one should be {one.problem.result}:")
+    )
+    return "\n\n".join([page([head]), _indented(page([one.problem.question, one.answer], 90))])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.split("\n"))
+
+
 def describe_chain(rows: Sequence[ChainRow], num: int) -> str:
     """The table of the chain, and what it shows."""
     head = (
-        f"1. chain64: a Markov chain, 64 sites of 16 values, masked; {num:,} samples each. Excess cross-entropy is "
+        f"4. chain64: a Markov chain, 64 sites of 16 values, masked; {num:,} samples each. Excess cross-entropy is "
         "(-log p(x) - entropy)/64 in nats per token under the true law p: 0 for true samples, above for samples that p "
         "finds unlikely, and below for samples that are likely but too alike. So beside it stands the KL of the "
         "frequencies of neighbouring pairs from their true law, which a loss of diversity makes worse. Each with its "
@@ -125,7 +179,7 @@ def _leaders(scores: Sequence[tuple[str, float, float]]) -> str:
 def describe_toy(rows: Sequence[ToyRow]) -> str:
     """The table of the toy, and what it shows."""
     head = (
-        f"2. toy15: one site of 15 values, uniform process, {GRID} grid. The exact KL of each solver's law, and its "
+        f"5. toy15: one site of 15 values, uniform process, {GRID} grid. The exact KL of each solver's law, and its "
         f"estimate from {rows[0].num:,} samples with a 95% bootstrap interval (a perfect sampler scores about "
         f"{number(rows[0].noise_floor)})."
     )
@@ -145,7 +199,7 @@ def describe_toy(rows: Sequence[ToyRow]) -> str:
         order = sorted((row for row in rows if row.budget == budget), key=lambda row: row.kl_exact)
         points.append(f"With {budget} evaluations, best first: {', '.join(row.solver for row in order)}.")
     if all(row.kl_exact < 1e-9 for row in rows if row.solver == "Tweedie"):
-        points.append("Tweedie is exact for one site, with any number of evaluations; part 3 has more sites.")
+        points.append("Tweedie is exact for one site, with any number of evaluations; part 6 has more sites.")
     return "\n\n".join([page([head]), body, page([points])])
 
 
@@ -161,7 +215,7 @@ def describe_curves(rows: Sequence[CurveRow], figure: Path) -> str:
             f"{worst.solver} the highest, {number(worst.kl_exact)}."
         )
     head = (
-        "3. Exact laws on 27 sequences, masked (cube3) and uniform (cube3-uniform), against evaluations: "
+        "6. Exact laws on 27 sequences, masked (cube3) and uniform (cube3-uniform), against evaluations: "
         f"{figure.name}, and as numbers in convergence.csv, both in the folder {figure.parent}."
     )
     return page([head, points])
