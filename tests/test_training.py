@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from thetaleap.noise import Stream
+from thetaleap.noise import Noise, Stream
 from thetaleap.training.data import Batch, Corpus, read_corpus
 from thetaleap.training.trainer import (
     CHECKPOINT,
@@ -196,7 +196,7 @@ def test_what_is_given_is_neither_noised_nor_counted() -> None:
     class Half:
         states, digest, tokenizer, classes, shape = 5, "test", None, None, None
 
-        def draw(self, num: int, length: int, noise: Stream) -> Batch:
+        def draw(self, num: int, length: int, noise: Noise) -> Batch:
             given = torch.ones((num, length), dtype=torch.bool)
             given[:, 3] = False
             return Batch(torch.arange(num * length).view(num, length) % 5, None, given)

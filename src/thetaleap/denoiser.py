@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -89,7 +89,7 @@ class PerSample(Protocol):
 
 def of_samples(model: Denoiser, samples: Int64[Tensor, " b"]) -> Denoiser:
     """`model` for a batch that consists of these samples of the run."""
-    return model.of(samples) if _per_sample(type(model)) else model
+    return cast(PerSample, model).of(samples) if _per_sample(type(model)) else model
 
 
 @lru_cache(maxsize=256)

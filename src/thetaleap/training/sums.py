@@ -13,7 +13,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from typing import TypeVar
 
@@ -155,7 +154,7 @@ class Sums:
     def tokenizer(self) -> Lexicon:
         return Lexicon(WORDS)
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """SHA-256 of the first thousand problems."""
         return hashlib.sha256("\n".join(each.text for each in problems(1000)).encode()).hexdigest()
