@@ -128,7 +128,7 @@ def test_answers_end_at_the_first_end() -> None:
     tokens[-1] = WORDS.index("7")
     assert answer_of(model, tokens, free) == one.answer
     full = torch.where(tokens == STOP, WORDS.index("7"), tokens)
-    assert answer_of(model, full, free).startswith(f"{one.answer}7")
+    assert answer_of(model, full, free).startswith(f"{one.answer} 7")
     template = questions([one], LENGTH)[0]
     assert (template == FREE).tolist() == [n >= asked for n in range(LENGTH)]
     assert torch.equal(template[:asked], tokens[:asked])

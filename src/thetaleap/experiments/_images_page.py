@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from . import _words
-from ._output import Claim, Verdict, panels
+from ._output import Claim, Verdict, panels, verdicts
 
 if TYPE_CHECKING:
     from .images import Row
@@ -183,11 +183,6 @@ def _alike(paper: str, where: str, rows: Sequence[Row]) -> Claim:
 
 def _budgets(at: Sequence[int]) -> str:
     return _words.listing([str(nfe) for nfe in at])
-
-
-def verdicts(claims: Sequence[Claim]) -> list[str]:
-    """A point for each claim."""
-    return [f"The paper: {claim.paper}. {claim.verdict.capitalize()}: {claim.found}." for claim in claims]
 
 
 def describe(rows: Sequence[Row], settings: Mapping[str, Any], claims: Sequence[Claim]) -> str:

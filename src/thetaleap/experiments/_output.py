@@ -40,6 +40,11 @@ class Claim:
     """The figures behind the verdict, or what it would take to have them."""
 
 
+def verdicts(claims: Sequence[Claim]) -> list[str]:
+    """A point for each claim."""
+    return [f"The paper: {claim.paper}. {claim.verdict.capitalize()}: {claim.found}." for claim in claims]
+
+
 @dataclass(frozen=True)
 class Report:
     """The outcome of an experiment: what it shows, in words, the files it wrote, and what of the paper it bears on."""
@@ -74,6 +79,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> Path:
     with whole(path) as part:
         part.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """As it is."""
+    with whole(path) as part:
+        part.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_lines(path: Path, entries: Sequence[Mapping[str, Any]]) -> Path:
+    """One object of JSON on each line."""
+    return write_text(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
 
 
 def write_png(path: Path, figure: Figure) -> Path:

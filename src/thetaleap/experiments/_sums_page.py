@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from . import _words
-from ._images_page import verdicts
-from ._output import Claim, panels
+from ._output import Claim, panels, verdicts
 
 if TYPE_CHECKING:
     from .sums import Row

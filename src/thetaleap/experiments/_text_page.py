@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ..metrics.sequences import Measured
 from ..models.judges import NAMES
 from . import _paper, _words
-from ._output import COLOURS, Claim, Verdict, panels
+from ._output import COLOURS, Claim, Verdict, panels, verdicts
 
 if TYPE_CHECKING:
     from .text import Row
@@ -284,14 +284,6 @@ def _figures(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Claim]:
         met = all(abs(ratio - 1) <= NEAR for ratio in ratios)
         claims.append(Claim(paper, "agrees" if met else "differs", text))
     return claims
-
-
-def verdicts(claims: Sequence[Claim]) -> list[str]:
-    """A point for each claim."""
-    return [
-        f"The paper: {claim.paper}. Verdict: {claim.verdict}. {claim.found[0].upper()}{claim.found[1:]}."
-        for claim in claims
-    ]
 
 
 # --- on paper

@@ -189,53 +189,53 @@ def claims(points: Sequence[Point], exact: Sequence[Fit]) -> list[Claim]:
         return found
     found.append(
         Claim(
-            "On 15 states, theta-Trapezoidal converges about quadratically in the number of steps (KL).",
+            "On 15 states, theta-Trapezoidal converges about quadratically in the number of steps (KL)",
             "agrees" if abs(fit.slope + 2) <= 0.3 else "differs",
-            f"Slope of the exact KL {fit.slope:.2f}, at {fit.steps[0]} to {fit.steps[-1]} steps.",
+            f"Slope of the exact KL {fit.slope:.2f}, at {fit.steps[0]} to {fit.steps[-1]} steps",
         )
     )
     found.append(
         Claim(
             "Its order is higher than that of tau-leaping: the bound on KL falls as the square of the step, not as the "
-            "step.",
+            "step",
             "agrees" if fit.slope < plain.slope - 0.5 else "differs",
-            f"Slopes of the exact KL: Trapezoidal {fit.slope:.2f}, TauLeaping {plain.slope:.2f}.",
+            f"Slopes of the exact KL: Trapezoidal {fit.slope:.2f}, TauLeaping {plain.slope:.2f}",
         )
     )
     order = slopes["Trapezoidal", "tv_exact"]
     if order is not None:
         found.append(
             Claim(
-                "theta-Trapezoidal is second-order accurate.",
+                "theta-Trapezoidal is second-order accurate",
                 "agrees" if order.slope <= -2 + NEAR else "differs",
                 f"In total variation the exact law's slope is {order.slope:.2f} under the paper's rule: "
-                f"{order_name(order.slope)}.",
+                f"{order_name(order.slope)}",
             )
         )
     both = [f"{name} {one.slope:.2f}" for name, one in (("Trapezoidal", fit), ("RK2", other))]
     found.append(
         Claim(
-            "Both theta-RK-2 and theta-Trapezoidal converge faster than linearly (KL).",
+            "Both theta-RK-2 and theta-Trapezoidal converge faster than linearly (KL)",
             "agrees" if max(fit.slope, other.slope) < -1 else "differs",
-            f"Slopes of the exact KL: {listing(both)}.",
+            f"Slopes of the exact KL: {listing(both)}",
         )
     )
     pairs = list(zip(of(points, trapezoidal), of(points, rk2), strict=True))
     below = sum(a.kl_exact < b.kl_exact for a, b in pairs)
     found.append(
         Claim(
-            "theta-Trapezoidal is below theta-RK-2 in KL at the same number of steps.",
+            "theta-Trapezoidal is below theta-RK-2 in KL at the same number of steps",
             "agrees" if below == len(pairs) else "differs",
-            f"It is at {below} of {len(pairs)} numbers of steps.",
+            f"It is at {below} of {len(pairs)} numbers of steps",
         )
     )
     shared = _shared(points, [tau, trapezoidal])
     won = sum(_at(points, trapezoidal, n).kl_exact < _at(points, tau, n).kl_exact for n in shared)
     found.append(
         Claim(
-            "theta-Trapezoidal is better than tau-leaping at equal evaluations.",
+            "theta-Trapezoidal is better than tau-leaping at equal evaluations",
             "agrees" if won == len(shared) else "differs",
-            f"On 15 states its KL is lower at {won} of {len(shared)} budgets.",
+            f"On 15 states its KL is lower at {won} of {len(shared)} budgets",
         )
     )
     return found

@@ -25,7 +25,7 @@ from ..models.network import Network
 from ..sampling import plan
 from ..solvers import Blocks, SemiAutoregressive, Solver, Trapezoidal
 from ._gsm8k_page import PAPER, describe, draw, page
-from ._output import Report, bar, whole, write_csv, write_json, write_png
+from ._output import Report, bar, write_csv, write_json, write_lines, write_png, write_text
 
 BUDGETS = (64, 128, 256)
 NEW = 256
@@ -139,7 +139,7 @@ def run(
                     {"method": method, "nfe": nfe, "question": n, "evaluations": answer.nfe, "text": text}
                     for n, (answer, text) in enumerate(zip(drawn, texts, strict=True))
                 ]
-                _write_lines(kept, written)  # after each, as the next may take hours
+                write_lines(kept, written)  # after each, as the next may take hours
                 advance(len(questions))
     settings = {
         "model": name,
@@ -154,7 +154,7 @@ def run(
     }
     card = {"experiment": "gsm8k", "version": __version__, "settings": settings, "rows": [asdict(r) for r in rows]}
     files = [
-        _write_text(folder / "gsm8k.md", page(rows, settings)),
+        write_text(folder / "gsm8k.md", page(rows, settings)),
         write_png(folder / "gsm8k.png", draw(rows, name)),
         write_csv(folder / "gsm8k.csv", [asdict(row) for row in rows]),
         write_json(folder / "gsm8k.json", {**card, "paper": PAPER}),
@@ -250,13 +250,3 @@ def _row(
         max(answer.nfe for answer in drawn),
         published,
     )
-
-
-def _write_text(path: Path, text: str) -> Path:
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
-
-
-def _write_lines(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    _write_text(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))

@@ -42,7 +42,7 @@ from ..solvers import (
     Tweedie,
 )
 from ._images_page import claims_of, describe, draw, grid_name, page
-from ._output import Report, bar, whole, write_csv, write_json, write_png
+from ._output import Report, bar, write_csv, write_json, write_png, write_text
 
 MODEL = "mnist"
 BUDGETS = (4, 8, 16, 32)
@@ -184,7 +184,7 @@ def run(
     claims = claims_of(rows, settings)
     card = {"experiment": "images", "version": __version__, "settings": settings, "rows": [asdict(r) for r in rows]}
     written = [
-        _write_text(folder / "images.md", page(rows, settings, claims)),
+        write_text(folder / "images.md", page(rows, settings, claims)),
         write_png(folder / "images.png", draw(rows, settings)),
         write_csv(folder / "images.csv", [asdict(row) for row in rows]),
         write_json(folder / "images.json", {**card, "claims": [asdict(claim) for claim in claims]}),
@@ -321,9 +321,3 @@ def _model(model: str | Network, vqgan: Path | None, device: str) -> tuple[Netwo
     good = plane and network.classes is not None and network.process.mask is not None
     require(good, "model", name, "give a masked model of images that takes labels, such as mnist or maskgit:FILE")
     return network, name
-
-
-def _write_text(path: Path, text: str) -> Path:
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path

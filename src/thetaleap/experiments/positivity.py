@@ -30,9 +30,9 @@ from ..sampling import DELTA, sample
 from ..solvers import Solver, Trapezoidal
 from ..solvers.base import Memory, Step
 from . import _paper, _words
-from ._output import COLOURS, Claim, Report, bar, panels, write_csv, write_json, write_png
-from ._text_page import UNUSUAL, markdown, points, shown, verdicts
-from .text import MODEL, budgets_of, model_of, write_text
+from ._output import COLOURS, Claim, Report, bar, panels, verdicts, write_csv, write_json, write_png, write_text
+from ._text_page import UNUSUAL, markdown, points, shown
+from .text import MODEL, budgets_of, model_of
 
 NUM = 16
 GROUPS = 8

@@ -36,7 +36,7 @@ from ..solvers import (
     Tweedie,
 )
 from ..training.sums import END, LENGTH, WORDS, Problem, encoded, problems, result_of
-from ._output import Report, bar, whole, write_csv, write_json, write_png
+from ._output import Report, bar, write_csv, write_json, write_png, write_text
 from ._sums_page import claims_of, describe, draw, page
 
 MODEL = "sums"
@@ -147,11 +147,11 @@ def run(
     card = {"experiment": "sums", "version": __version__, "settings": settings, "rows": [asdict(r) for r in rows]}
     lines = "".join(json.dumps(entry) + "\n" for entry in written)
     files = [
-        _write_text(folder / "sums.md", page(rows, settings, claims)),
+        write_text(folder / "sums.md", page(rows, settings, claims)),
         write_png(folder / "sums.png", draw(rows, settings)),
         write_csv(folder / "sums.csv", [asdict(row) for row in rows]),
         write_json(folder / "sums.json", {**card, "claims": [asdict(claim) for claim in claims]}),
-        _write_text(folder / "sums-answers.jsonl", lines),
+        write_text(folder / "sums-answers.jsonl", lines),
     ]
     return Report(describe(rows, settings, claims), files, claims)
 
@@ -209,9 +209,3 @@ def _model(model: str | Network) -> tuple[Network, str]:
     require(good, "model", name, "give a masked model of word problems, such as sums")
     require(network.length >= LENGTH, "length", network.length, f"problems take {LENGTH} sites")
     return network, name
-
-
-def _write_text(path: Path, text: str) -> Path:
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path

@@ -8,7 +8,6 @@ theta = 1/2, and at most one event at a site in a step (rule "reject"). Ours hav
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -42,7 +41,7 @@ from ..solvers import (
 )
 from . import _paper
 from ._legacy import Legacy
-from ._output import Report, bar, whole, write_csv, write_json, write_png
+from ._output import Report, bar, write_csv, write_json, write_lines, write_png, write_text
 from ._text_page import claims_of, describe, draw, page
 
 MODEL = "shakespeare"
@@ -179,7 +178,7 @@ def run(
             texts = texts_of(network, drawn.x)
             rows.append(_row(method, methods[method], nfe, drawn.nfe, quality_of(critic, texts)))
             kept += [{"method": method, "nfe": nfe, "text": text} for text in texts[:SHOWN]]
-            _write_lines(folder / "text-samples.jsonl", kept)  # after each, as the next may take hours
+            write_lines(folder / "text-samples.jsonl", kept)  # after each, as the next may take hours
             advance(nfe or network.length)
     settings = {
         "model": name,
@@ -289,13 +288,3 @@ def _row(method: str, made: Method, nfe: int | None, spent: torch.Tensor, qualit
         quality.repetition[-1].error,
         *(table.values.get(made.published or "", {}).get(at) for table in tables),
     )
-
-
-def write_text(path: Path, text: str) -> Path:
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
-
-
-def _write_lines(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    write_text(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))

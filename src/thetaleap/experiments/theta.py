@@ -28,9 +28,21 @@ from ..sampling import DELTA, sample
 from ..shaping import guided
 from ..solvers import RK2, Solver, Trapezoidal
 from . import _words
-from ._output import COLOURS, Claim, Report, Verdict, bar, panels, write_csv, write_json, write_png
-from ._text_page import UNUSUAL, markdown, points, shown, verdicts
-from .text import critic_of, model_of, quality_of, texts_of, write_text
+from ._output import (
+    COLOURS,
+    Claim,
+    Report,
+    Verdict,
+    bar,
+    panels,
+    verdicts,
+    write_csv,
+    write_json,
+    write_png,
+    write_text,
+)
+from ._text_page import UNUSUAL, markdown, points, shown
+from .text import critic_of, model_of, quality_of, texts_of
 
 MODELS = ("shakespeare", "mnist")
 THETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0)

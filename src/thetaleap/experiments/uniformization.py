@@ -194,10 +194,10 @@ def claims(rows: dict[str, list[Row]], settled: dict[str, Settled]) -> list[Clai
         found.append(
             Claim(
                 "Uniformization spends its evaluations mostly near the data, long after the quality of samples has "
-                "settled.",
+                "settled",
                 "agrees" if last > 10 * first and after > 0.5 else "differs",
                 f"{name}: {number(first)} evaluations per unit of time at first and {number(last)} at last; "
-                f"{100 * after:.0f}% of them after the KL has settled.",
+                f"{100 * after:.0f}% of them after the KL has settled",
             )
         )
     return found

@@ -50,16 +50,16 @@ class GPT2:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Text of few words, with digits one by one: token n is ``words[n]``. Words in angle brackets are not written out.
+    """Text of few words and numbers: token n is ``words[n]``. Words in angle brackets are not written out.
 
-    Spaces are not tokens: one stands before every word, before a number, and after a full stop, and nowhere else.
+    Spaces are not tokens: one stands before every word or number that does not begin a line, and nowhere else.
     """
 
     words: tuple[str, ...]
 
     def encode(self, text: str) -> list[int]:
         place = _places(self.words)
-        found = re.findall(r"<\w+>|[^\W\d_]+|\d|#+|\S|\n", text)
+        found = re.findall(r"<\w+>|[^\W\d_]+|\d+|#+|\S|\n", text)
         for word in found:
             if word not in place:
                 near = difflib.get_close_matches(word, self.words, n=1)
@@ -74,8 +74,7 @@ class Lexicon:
         shown = [word for word in (self.words[n] for n in ids) if not word.startswith("<")]
         text = ""
         for before, word in pairwise(["\n", *shown]):
-            joined = before == "\n" or word in ".?,\n" or (word.isdigit() and before.isdigit())
-            text += word if joined else f" {word}"
+            text += word if before == "\n" or word in ".?,\n" else f" {word}"
         return text
 
 

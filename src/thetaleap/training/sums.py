@@ -26,7 +26,7 @@ from ..noise import Noise, philox
 from .data import Batch
 
 T = TypeVar("T")
-LENGTH = 64
+LENGTH = 56
 """Tokens of a problem with its answer, at most."""
 MOST = 60
 """The largest number."""
@@ -38,7 +38,8 @@ MARK = "####"
 GIVEN = 0.75
 """How often the question is given, and the answer alone is to be learnt."""
 TOLD = "How as buys does finds gives has have loses many more now of sells times to wins"
-WORDS = (END, "\n", *".?+-*=", MARK, *"0123456789", *TOLD.split(), *BOXES, *NAMES, *THINGS)
+NUMBERS = tuple(str(n) for n in range(MOST + 1))
+WORDS = (END, "\n", *".?+-*=", MARK, *NUMBERS, *TOLD.split(), *BOXES, *NAMES, *THINGS)
 
 
 @dataclass(frozen=True)
