@@ -237,7 +237,10 @@ def replaced(path: Path, write: Callable[[Path], object]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        beside.touch()
+        usual = beside.stat().st_mode
         write(beside)
+        beside.chmod(usual)  # safetensors' own files are for their owner alone
         with beside.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
