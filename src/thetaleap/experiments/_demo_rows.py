@@ -35,7 +35,7 @@ from ..training.sums import Problem, problems, result_of
 from .sums import TEMPERATURE, answer_of, questions
 
 TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 64, 32
-GUIDANCE = 1.0
+GUIDANCE = 2.0
 GONE = "·"
 """What a mask is shown as."""
 SUMS = 8
@@ -124,9 +124,8 @@ def sums(seed: int, advance: Advance) -> list[Sum]:
     """A few of them."""
     model, asked = shipped("sums"), problems(SUMS, seed, held_out=True)
     template = questions(asked, model.length)
-    drawn = sample(
-        tempered(model, TEMPERATURE), Multistep(), nfe=SUMS_BUDGET, template=template, seed=seed, progress=False
-    )
+    solver, sharp = SemiAutoregressive("confidence"), tempered(model, TEMPERATURE)
+    drawn = sample(sharp, solver, nfe=SUMS_BUDGET, template=template, seed=seed, progress=False)
     advance(1)
     free = (template < 0).sum(1).tolist()
     return [Sum(one, answer_of(model, x, n)) for one, x, n in zip(asked, drawn.x, free, strict=True)]

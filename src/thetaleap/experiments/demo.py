@@ -110,7 +110,8 @@ def describe_sums(solved: Sequence[Sum]) -> str:
     good = [one for one in solved if one.right]
     one = (good or solved)[0]
     head = (
-        f"3. sums: word problems whose numbers the model was not trained on, {SUMS_BUDGET} evaluations each. "
+        f"3. sums: word problems whose numbers the model was not trained on, the surest words first, in {SUMS_BUDGET} "
+        f"evaluations. "
         f"{len(good)} of {len(solved)} came out right; "
         + ("the first of these:" if good else f"this one should be {one.problem.result}:")
     )
