@@ -109,3 +109,8 @@ def test_words_that_are_not_known() -> None:
 def test_results() -> None:
     assert result_of("1 + 2 = 3. #### 3") == 3
     assert result_of("1 + 2 = 3.") is None
+
+
+def test_problems_are_not_cut_off() -> None:
+    with pytest.raises(ValueError, match="length=12: a problem has up to 56 words"):
+        Sums().draw(2, 12, Stream(0, 0, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from thetaleap.training.trainer import (
     held_out,
     loss_of,
     process_of,
+    replaced,
     resume,
     save,
     start,
@@ -271,3 +273,39 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert both.step == 5
     for name, value in alone.model.named_parameters():
         torch.testing.assert_close(dict(both.model.named_parameters())[name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_spoils_no_checkpoint(tmp_path: Path) -> None:
+    corpus, recipe = letters(), Recipe(steps=9, **SMALL)  # pyright: ignore[reportArgumentType]
+    run, process = start(recipe, corpus), process_of(recipe, 5)
+    advance(run, corpus, process)
+    save(run, tmp_path)
+    before = {name: value.detach().clone() for name, value in run.model.named_parameters()}
+    with torch.no_grad():
+        run.model.output_layer.linear.bias.fill_(math.nan)
+    with pytest.raises(ValueError, match=r"^loss=nan in step 1: the last checkpoint is good; lower rate=0\.001"):
+        advance(run, corpus, process)
+    again = resume(start(recipe, corpus), tmp_path)
+    assert all(torch.equal(value, before[name]) for name, value in again.model.named_parameters())
+
+
+def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
+    """As on a full disk."""
+
+    def fail(path: Path) -> None:
+        path.write_text("half of")
+        raise OSError(28, "No space left on device")
+
+    replaced(tmp_path / "file", lambda path: path.write_text("whole"))
+    with pytest.raises(OSError, match="No space left"):
+        replaced(tmp_path / "file", fail)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "whole"
+
+
+@pytest.mark.parametrize("batch", [1, 300])
+def test_the_held_out_bound_has_an_error_for_all_sizes_of_batches(batch: int) -> None:
+    recipe = Recipe(**{**SMALL, "batch": batch, "length": 4, "hidden": 8})  # pyright: ignore[reportArgumentType]
+    bound, error = held_out(start(recipe, letters()), letters(), process_of(recipe, 5), num=16)
+    assert 0 < bound < 10
+    assert 0 < error < bound

@@ -59,7 +59,9 @@ def train_command(
     device: Annotated[str, typer.Option(help="Where to train, as in cuda:0.")] = "cpu",
     every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 180.0,
     about: Annotated[str | None, typer.Option(help="What the data is, for the card.", show_default="its name")] = None,
-    store: Annotated[str, typer.Option(help="Precision of the weights in the file: float32, bfloat16.")] = "float32",
+    store: Annotated[
+        str, typer.Option(help="Precision of the weights in the file: float32, bfloat16 or float16.")
+    ] = "float32",
 ) -> None:
     """Train a model on your data. A run that was stopped goes on where its last checkpoint is.
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ..checks import require_count
+from ..checks import require, require_count
 from ..models.tokenizers import Lexicon
 from ..noise import Noise, philox
 from .data import Batch
@@ -177,4 +177,5 @@ def encoded(made: Problem, length: int = LENGTH) -> tuple[Int64[Tensor, " length
     """A problem's tokens, filled up with ends, and how many of them are its question's."""
     words = Lexicon(WORDS)
     ids, asked = words.encode(made.text), len(words.encode(f"{made.question}\n"))
+    require(len(ids) <= length, "length", length, f"a problem has up to {LENGTH} words; give as many")
     return torch.tensor(ids + [WORDS.index(END)] * (length - len(ids))), asked

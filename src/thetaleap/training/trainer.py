@@ -30,6 +30,8 @@ from .losses import Weighting, masked_bound, noised, score_entropy
 
 LEAST_TIME = 1e-3
 CHECKPOINT = "checkpoint.safetensors"
+LEAST_BATCHES = 8
+"""From which the standard error of the held-out bound is made."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ def start(recipe: Recipe, corpus: Examples, device: torch.device | str = "cpu") 
         torch.manual_seed(recipe.seed)
         model = Transformer(sizes_of(recipe, corpus))
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    require(not (several and recipe.compiled), "compiled", True, "not with several processes; leave it out")
     spread = Spread(model, recipe.batch, torch.device(device).type == "cpu") if several else None
     model = model.to(device if spread is None else spread.device).train()
     averages = {name: value.detach().clone() for name, value in model.named_parameters()}
@@ -150,7 +153,7 @@ def start(recipe: Recipe, corpus: Examples, device: torch.device | str = "cpu") 
     others = [value for value in model.parameters() if value.ndim <= 1]
     groups = [{"params": moved, "weight_decay": recipe.decay}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))
-    fast = torch.compile(model) if recipe.compiled and spread is None else None
+    fast = torch.compile(model) if recipe.compiled else None
     return Run(recipe, model, averages, optimizer, spread=spread, fast=fast)  # pyright: ignore[reportArgumentType]
 
 
@@ -202,6 +205,11 @@ def advance(run: Run, corpus: Examples, process: Process) -> float:
     if run.spread is not None:
         model, mine = run.spread.model, run.spread.mine
     loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
+    if not math.isfinite(float(loss.detach())):  # before it spoils weights that the next checkpoint would keep
+        raise ValueError(
+            f"loss={float(loss.detach())} in step {run.step}: the last checkpoint is good; lower rate={recipe.rate:g} "
+            "and train in another folder"
+        )
     for group in run.optimizer.param_groups:
         group["lr"] = recipe.rate_at(run.step)
     run.optimizer.zero_grad(set_to_none=True)
@@ -283,7 +291,7 @@ def averaged(run: Run) -> Transformer:
 def held_out(run: Run, corpus: Examples, process: Process, num: int = 256) -> tuple[float, float]:
     """The bound on unseen data in nats per token, by the averaged weights, and its standard error."""
     model, parts = averaged(run), []
-    for first in range(0, num, run.recipe.batch):
+    for first in range(0, max(num, LEAST_BATCHES * run.recipe.batch), run.recipe.batch):
         noise = Stream(run.recipe.seed, first, run.recipe.batch).at(2**40)  # no step of training
         batch = corpus.draw(run.recipe.batch, run.recipe.length, noise)
         t = times(run.recipe.batch, process, noise, run.recipe.weighting)
