@@ -8,6 +8,8 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from thetaleap.experiments import everything, toy, uniformization
 from thetaleap.experiments._output import Claim, Report, write_csv
 
@@ -62,10 +64,20 @@ def test_long_tables_are_cut_and_numbers_shortened(tmp_path: Path) -> None:
         rows = [{"name": f"<row {n}>", "value": 1 / 3} for n in range(100)]
         return Report("words & more", [write_csv(folder / "rows.csv", rows)], [Claim("a", "differs", "b")])
 
-    everything.run(tmp_path, {"one": ("about", run)})
+    def stop(folder: Path, **how: object) -> Report:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # what was done before is there
+        everything.run(tmp_path, {"one": ("about", run), "two": ("stopped", stop)})
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;row 59&gt;" in text
     assert "&lt;row 60&gt;" not in text
     assert "40 more rows" in text
     assert "0.33333<" in text
     assert 'class="differs"' in text
+
+
+def test_too_few_samples_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^num=39: give a whole number of at least 40"):
+        everything.run(tmp_path / "all", {}, num=39)
+    assert not (tmp_path / "all").exists()

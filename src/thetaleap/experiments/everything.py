@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .. import __version__
-from ._output import Claim, Report, whole, write_json
+from ..checks import require
+from ._output import Claim, Report, write_json, write_text
+from .images import LEAST
 
 MOST_ROWS = 60
 """Of a table in the page; the rest is in its file."""
@@ -44,7 +46,7 @@ def run(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Report:
-    """Run `experiments`, each in a folder of its own, and write ``report.html`` and ``claims.json``.
+    """Run `experiments`, each in a folder of its own; after each, write ``report.html`` and ``claims.json`` anew.
 
     Args:
         folder: where to; it is made.
@@ -53,25 +55,26 @@ def run(
         seed: of all.
         progress: show bars; by default if standard error is a terminal.
     """
+    # what the last of them would refuse half an hour later
+    require(num is None or num >= LEAST, "num", num, f"give a whole number of at least {LEAST}")
     folder.mkdir(parents=True, exist_ok=True)
     parts: list[Part] = []
     for name, (about, start) in experiments.items():
         began = time.monotonic()
         report = start(folder / name, num=num, seed=seed, progress=progress)
         parts.append(Part(name, about, report, (time.monotonic() - began) / 60))
-    claims = [(part.name, claim) for part in parts for claim in part.report.claims]
-    with whole(folder / "report.html") as path:
-        path.write_text(page(parts), encoding="utf-8")
-    listed = [{"experiment": name, **asdict(claim)} for name, claim in claims]
-    files = [folder / "report.html", write_json(folder / "claims.json", {"version": __version__, "claims": listed})]
-    counts = {verdict: sum(claim.verdict == verdict for _, claim in claims) for verdict in VERDICTS}
+        write_text(folder / "report.html", page(parts))
+        listed = [{"experiment": part.name, **asdict(claim)} for part in parts for claim in part.report.claims]
+        write_json(folder / "claims.json", {"version": __version__, "claims": listed})
+    claims = [claim for part in parts for claim in part.report.claims]
+    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
     minutes = ", ".join(f"{part.name} {part.minutes:.1f}" for part in parts)
     text = (
         f"{len(parts)} experiments in {sum(part.minutes for part in parts):.1f} minutes ({minutes}).\n"
         f"Claims of the paper: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}.\n"
         "report.html has every table and figure."
     )
-    return Report(text, files, [claim for _, claim in claims])
+    return Report(text, [folder / "report.html", folder / "claims.json"], claims)
 
 
 VERDICTS = {"agrees": "agrees", "differs": "differs", "cannot be checked here": "open"}
