@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from ..checks import require
+from ..noise import philox
 from .network import Headed
 from .vocabulary import Vocabulary
 
@@ -162,7 +163,8 @@ def manner(trunk: Trunk, device: torch.device) -> tuple[bool, Form | None]:
 
 def some_tokens(trunk: Trunk, count: int, seed: int, device: torch.device) -> Int64[Tensor, "1 n"]:
     """Some tokens, of which every other is masked."""
-    tokens = torch.randint(0, trunk.vocabulary.states, (1, count), generator=torch.Generator().manual_seed(seed))
+    drawn = torch.from_numpy(philox(seed, (0, 0, 0, 4), count))
+    tokens = (drawn * trunk.vocabulary.states).long().unsqueeze(0)
     tokens[:, 1::2] = trunk.vocabulary.mask
     return tokens.to(device)
 
