@@ -1,0 +1,39 @@
+"""The program as it is installed: another process, without the type checker of the test run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import thetaleap as tl
+
+
+def program(folder: Path, args: str) -> subprocess.CompletedProcess[str]:
+    command, env = [Path(sys.executable).with_name("thetaleap"), *args.split()], {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_program(tmp_path: Path) -> None:
+    done = program(tmp_path, "sample chain64 --nfe 4 --num 2 --out a.npy")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].split() == ["file", "a.npy"]
+    expected = tl.sample(tl.load("chain64"), tl.Trapezoidal(), nfe=4, num=2)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected.x.numpy())
+
+
+def test_the_program_refuses(tmp_path: Path) -> None:
+    # the type checker of the test run would be faster than the library to find this one
+    done = program(tmp_path, "sample cube3 --nfe 4 --rule exakt --out a.npy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: rule='exakt': did you mean 'exact'? choose one of exact, reject\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_module_is_the_program() -> None:
+    command = [sys.executable, "-m", "thetaleap", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "reproduce" in done.stdout
