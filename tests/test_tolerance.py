@@ -155,8 +155,8 @@ class Told:
         self.log_q.index_add_(0, owner, weights.gather(1, values.unsqueeze(1)).squeeze(1).log())
         return values
 
-    def pick(self, log_weights: Tensor, count: Tensor) -> Tensor:
-        return self.inner.pick(log_weights, count)
+    def pick(self, weights: Tensor, count: Tensor) -> Tensor:
+        return self.inner.pick(weights, count)
 
     def flip(self, probability: Tensor) -> Tensor:
         raise AssertionError("masks go by counts")

@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .noise import Odds
+
 SAME = 1e-6
 """Chances that differ by less are of one model, whose rounding depends on the rows asked for together."""
 
@@ -132,23 +134,23 @@ class Every:
         coins = [values < weights.shape[1] - 1] if together else []
         return Fork(parent, [*coins, values, chance], probability)
 
-    def pick(self, log_weights: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
+    def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
         answer = self._scripted()
         if answer is None:
             self.settle()
-            raise self._subsets(log_weights, count)
+            raise self._subsets(weights.double() if weights.dtype == torch.bool else weights.exp(), count)
         return answer.bool()
 
-    def _subsets(self, log_weights: Tensor, count: Tensor) -> Fork:
+    def _subsets(self, odds: Tensor, count: Tensor) -> Fork:
         rows = range(self.batch) if self.rows is None else self.rows.tolist()
         asked = {row: n for n, row in enumerate(rows)}
         parents, answers, chances = [], [], []
         for row in range(self.batch):
             n = asked.get(row)
-            outcomes = {(): 1.0} if n is None else plackett_luce(log_weights[n].exp().tolist(), int(count[n]))
+            outcomes = {(): 1.0} if n is None else plackett_luce(odds[n].tolist(), int(count[n]))
             for sites, chance in outcomes.items():
                 parents.append(row)
-                answers.append([float(site in sites) for site in range(log_weights.shape[1])])
+                answers.append([float(site in sites) for site in range(odds.shape[1])])
                 chances.append(chance)
         return Fork(torch.tensor(parents), [torch.tensor(answers)], torch.tensor(chances, dtype=torch.float64))
 

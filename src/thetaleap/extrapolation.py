@@ -44,7 +44,7 @@ class Extrapolated:
             # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
             ratio = (new / old).nan_to_num(nan=1.0).clamp(1 / STEEPEST, STEEPEST)
             rows = new * ratio**w
-        return rows.div_(rows.sum(1, keepdim=True))
+        return rows.mul_(rows.sum(1, keepdim=True).reciprocal_())
 
     def alike(self) -> Alike | None:
         first, second = self.earlier.alike(), self.later.alike()

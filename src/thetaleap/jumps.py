@@ -54,7 +54,7 @@ def leap(
 ) -> tuple[Int64[Tensor, "b d"], Share]:
     """Run `intensity`, frozen, for a time `h`; negative intensities count as zero.
 
-    Also gives the share of non-zero intensities that were positive, among the rows looked at.
+    Also gives the share of non-zero intensities that were positive, among the rows looked at, where some may not be.
     """
     bound = intensity.bound() * h
     # total e^-total is largest at 1
@@ -67,12 +67,10 @@ def leap(
     def weights(rows: Int64[Tensor, " k"]) -> Float64[Tensor, "k S"]:
         nonlocal positive
         rates = intensity.rows(rows)
-        times = None if which is None else torch.bincount(which, minlength=rates.shape[0])
-        whole = part = _nonzero(rates, times)
         if not intensity.tight:  # then some may be negative
-            rates.clamp_min_(0)
-            part = _nonzero(rates, times)
-        positive += Share(part, whole)
+            times = None if which is None else torch.bincount(which, minlength=rates.shape[0])
+            whole = _nonzero(rates, times)
+            positive += Share(_nonzero(rates.clamp_min_(0), times), whole)
         if not stay:  # the coin was all of it: what is left is where to
             return rates
         total = rates.sum(1)

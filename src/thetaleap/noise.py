@@ -29,6 +29,10 @@ PIECE = 2**18
 """Entries of rows that a processor works on at a time: what passes between two operations stays in its cache, and is
 not got from the system afresh every time, which would take longer than the work."""
 
+SHY = 1 - 2.0**-53
+Odds = Bool[Tensor, "b d"] | Float64[Tensor, "b d"]
+"""Who may be picked, or the logarithms of odds."""
+
 
 @runtime_checkable
 class Noise(Protocol):
@@ -62,9 +66,9 @@ class Noise(Protocol):
         """
         ...
 
-    def pick(self, log_weights: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
-        """Draw `count` sites of each sample without replacement, one after the other, with odds
-        ``exp(log_weights)`` (equal weights: a uniform subset; minus infinity: never)."""
+    def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
+        """Draw `count` sites of each sample without replacement, one after the other: uniformly among those that are
+        true, or, if the weights are numbers, with odds ``exp(weights)`` (minus infinity: never)."""
         ...
 
     def clock(self, sites: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
@@ -169,8 +173,10 @@ class Stream:
             parts[id(self.rows)] = (self.rows, sites)
 
     def flip(self, probability: Float64[Tensor, "b d"]) -> Int64[Tensor, " n"]:
-        heads = self._uniforms("flip", probability.shape[1]) < probability
-        return torch.nonzero(heads.flatten()).flatten()
+        u = self._uniforms("flip", probability.shape[1])
+        if u.is_cuda:
+            return torch.nonzero((u < probability).flatten()).flatten()
+        return torch.from_numpy(np.flatnonzero(u.numpy() < probability.numpy()))  # several times as fast
 
     def choose(
         self,
@@ -183,10 +189,12 @@ class Stream:
         u = self._uniforms("choose", length, sites).flatten()[sites]
         return inverse_cdf(weights, u, stay, which)
 
-    def pick(self, log_weights: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
-        u = self._uniforms("pick", log_weights.shape[1])
+    def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
+        u = self._uniforms("pick", weights.shape[1])
+        if weights.dtype == torch.bool:
+            return largest(torch.where(weights, u, -1.0), count)
         gumbel = -torch.log(-torch.log(u.clamp_min(2.0**-54)))  # u = 0, the only one below, would be infinite
-        return largest(log_weights + gumbel, count)
+        return largest(weights + gumbel, count)
 
     def clock(self, sites: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
         return self._uniforms("clock", sites.shape[1])
@@ -222,20 +230,20 @@ def inverse_cdf(
     if which is not None:
         cdf = cdf.index_select(0, which)
     if not stay:
-        total = cdf[:, -1]
-        # below the total even if the product rounds up to it, so that the last value of positive weight is the last
-        u = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
+        # below the total even if the product rounds up, so that the last value of positive weight is the last
+        u = (u * SHY).mul_(cdf[:, -1])
     return torch.searchsorted(cdf, u.unsqueeze(-1), right=True).squeeze(-1)
 
 
 def largest(key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
     """The `count` largest entries of each row; of equal ones the first."""
-    most = int(count.max()) if count.shape[0] else 0
-    if 0 < most < key.shape[1]:
-        last = key.topk(most, 1).values.gather(1, (count - 1).clamp_min_(0).unsqueeze(1))
-        keep = ~(key < last) & (count > 0).unsqueeze(1)  # NaN is the largest of all, as in a sort
-        if torch.equal(keep.sum(1), count):  # no ties
-            return keep
+    length = key.shape[1]
+    if not key.is_cuda:  # numpy sorts rows several times as fast
+        rising, wanted = np.sort(key.numpy(), 1), count.numpy()
+        last = rising[np.arange(len(wanted)), length - np.maximum(wanted, 1)]
+        keep = ~(key.numpy() < last[:, None]) & (wanted > 0)[:, None]  # NaN is the largest of all
+        if np.array_equal(keep.sum(1), wanted):  # no ties
+            return torch.from_numpy(keep)
     order = torch.argsort(key, dim=1, descending=True, stable=True)
-    ranks = torch.arange(key.shape[1], device=key.device).expand_as(order)
+    ranks = torch.arange(length, device=key.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, ranks) < count.unsqueeze(1)

@@ -126,8 +126,7 @@ class FixedCount(Counting):
     """As many sites as the process unmasks on average, chosen uniformly."""
 
     def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
-        none = torch.full(x.shape, -math.inf, dtype=torch.float64, device=x.device)
-        return _reveal(x, seen, noise("which").pick(none.masked_fill(allowed, 0.0), count), noise)
+        return _reveal(x, seen, noise("which").pick(allowed, count), noise)
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,13 @@ class Masked:
         alpha = self.schedule.alpha(t)
         return alpha / (1 - alpha)
 
+    def _rate(self, t: Tensor) -> Tensor:
+        """With which a mask goes."""
+        if t.ndim == 0 and not t.is_cuda:  # numbers are faster than tensors
+            alpha, sigma = (float(f(float(t))) for f in (self.schedule.alpha, self.schedule.sigma))
+            return torch.tensor(sigma * alpha / (1 - alpha) if alpha < 1 else math.inf, dtype=torch.float64)
+        return self.schedule.sigma(t) * self._odds(t)
+
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         return c * self._odds(t)
 
@@ -140,10 +147,10 @@ class Masked:
         return score / self._odds(t)
 
     def intensity(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
-        return c * ((present == self.mask).unsqueeze(1) * (self.schedule.sigma(t) * self._odds(t)))
+        return c * ((present == self.mask).unsqueeze(1) * self._rate(t))
 
     def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
-        return (x == self.mask) * (self.schedule.sigma(t) * self._odds(t))
+        return (x == self.mask) * self._rate(t)
 
     def _unmasked(self, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
         # going back to clean data unmasks surely, even where alpha_t is 1 already

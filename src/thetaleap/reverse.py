@@ -75,6 +75,11 @@ class Reverse:
         memo = Memo(batch, model.length, model.device) if remember and model.time_free else None
         return Reverse(model, none, none.clone(), first, memo=memo, memory=memory, cost=cost_of(model))
 
+    def at(self, where: str, rows: Int64[Tensor, " b"] | None) -> Reverse:
+        """The same in a step that errors are to name, for these rows of the batch, or all."""
+        same = (self.first, rows, where, self.memo, self.memory, self.cost, self.free)
+        return Reverse(self.model, self.nfe, self.spent, *same)
+
     @property
     def process(self) -> Process:
         """The model's, for these samples."""

@@ -160,7 +160,7 @@ def run(
     kept: Memory = {}
     rows: Tensor | None = None
     for n, (t, stage) in enumerate(stages(model, solver, times, template)):
-        asked = replace(reverse, where=f"step {n} (down to t = {t:g})", rows=rows)
+        asked = reverse.at(f"step {n} (down to t = {t:g})", rows)
         local = noise.at(n) if rows is None else noise.at(n)[rows]
         part = stage(asked, local, x if rows is None else x[rows], kept)
         x = part.x if rows is None else x.index_copy(0, rows, part.x)
@@ -210,8 +210,8 @@ def unfinished(process: Process, x: Tensor) -> Tensor | None:
     """Rows of `x` with a site that can still jump; None if all have one."""
     if process.mask is None and not isinstance(process, Held):
         return None
-    alive = process.active(x).any(1)
-    return None if bool(alive.all()) else torch.nonzero(alive).flatten()
+    left = process.active(x).sum(1)
+    return None if not len(left) or int(left.min()) > 0 else torch.nonzero(left).flatten()
 
 
 def plan(

@@ -55,7 +55,7 @@ def answer_log_likelihood(
     total = 0.0
     for some in torch.arange(draws).split(batch_size):
         noise = Stream(seed, int(some[0]), len(some)).at(index)(LABEL)
-        picked = noise.pick(torch.zeros((len(some), length), dtype=torch.float64), counts[some])
+        picked = noise.pick(torch.ones((len(some), length), dtype=torch.bool), counts[some])
         log_p = _read(model, x, sites, picked, lambda rows, tokens: rows.gather(1, tokens.unsqueeze(1)).log())
         weights = (length / counts[some]).repeat_interleave(counts[some])
         total += float((log_p.squeeze(1) * weights).sum())

@@ -128,8 +128,7 @@ def _watched(allowed: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, " n"]:
     """Flat indices of the `allowed` sites; of some of them, at random, where a sample has many."""
     count = allowed.sum(1)
     if allowed.shape[1] > WATCHED:
-        none = torch.full(allowed.shape, -math.inf, dtype=torch.float64, device=allowed.device)
-        allowed = noise("watch").pick(none.masked_fill(allowed, 0.0), count.clamp(max=WATCHED))
+        allowed = noise("watch").pick(allowed, count.clamp(max=WATCHED))
     return torch.nonzero(allowed.flatten()).flatten()
 
 

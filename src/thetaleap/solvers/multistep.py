@@ -77,12 +77,12 @@ class Multistep(Solver):
         behind = taken.clamp(max=max(2, self.window))
         behind = behind if idle is None else behind.masked_fill(idle, -1)
         looks: dict[str, Look] = {name: value for name, value in memory.items() if isinstance(value, Look)}
-        for count in torch.unique(behind).tolist():
+        least, most = (int(count) for count in torch.aminmax(behind))
+        if least == most >= 0:
+            x, looks = self._advance(reverse, x, t, s, noise, memory, most)
+        for count in range(max(0, least), most + 1) if least < most else ():
             rows = torch.nonzero(behind == count).flatten()
-            if count == -1:
-                continue
-            if len(rows) == len(x):
-                x, looks = self._advance(reverse, x, t, s, noise, memory, count)
+            if not len(rows):
                 continue
             part = {name: value[rows] for name, value in memory.items()}
             moved, new = self._advance(reverse[rows], x[rows], t, s, noise[rows], part, count)
