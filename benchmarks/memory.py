@@ -37,7 +37,6 @@ def peak(name: str) -> float:
 
 def child(name: str) -> None:
     torch.set_num_threads(1)
-    torch.set_num_threads(1)
     network = FreeNetwork(BATCH, LENGTH, torch.randn((KINDS, STATES)))
     solver = SOLVERS[name]
     if solver is not None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import thetaleap as tl
-from thetaleap.denoiser import Dense, Look, Mosaic
+from thetaleap.denoiser import COPIES, Dense, Look, Mosaic
 from thetaleap.solvers import Solver
 
 from .cases import SOLVERS, allowed
@@ -75,7 +75,8 @@ def test_rows_in_parts_are_the_same_rows(process, solver) -> None:
     split = Split(process)
     whole = tl.sample(split.model(), solver, num=12, seed=5, batch_size=12, **budget(solver))
     split.most = 0
-    parts = tl.sample(split.model(), solver, num=12, seed=5, batch_size=12, memory=5 * 8 * 8 * STATES, **budget(solver))
+    memory = 5 * COPIES * 8 * STATES
+    parts = tl.sample(split.model(), solver, num=12, seed=5, batch_size=12, memory=memory, **budget(solver))
     assert torch.equal(whole.x, parts.x)
     one_each = isinstance(solver, tl.FirstHitting | tl.Uniformization)
     assert split.most <= (12 if one_each else 5)

@@ -16,7 +16,7 @@ from .processes import Process
 
 MEMORY = 128 * 2**20
 """Bytes of working memory for rows, by default."""
-COPIES = 8
+COPIES = 4
 """Copies of a row in float64 that are alive at a time, at most."""
 
 # glibc keeps free memory for the next rows up to twice the largest block that was ever given back, of those below

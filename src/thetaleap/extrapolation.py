@@ -32,7 +32,7 @@ class Extrapolated:
 
     @property
     def at_once(self) -> int:
-        return max(1, self.later.at_once // 2)
+        return self.later.at_once
 
     def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         new, old = self.later.probabilities(sites), self.earlier.probabilities(sites)
@@ -42,8 +42,8 @@ class Extrapolated:
             rows = torch.maximum(rows, new.mul_(self.floor), out=rows) if self.floor else rows.clamp_min_(0)
         else:
             # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
-            ratio = (new / old).nan_to_num(nan=1.0).clamp(1 / STEEPEST, STEEPEST)
-            rows = new * ratio**w
+            ratio = torch.div(new, old, out=old).nan_to_num_(nan=1.0).clamp_(1 / STEEPEST, STEEPEST)
+            rows = ratio.pow_(w).mul_(new)
         return rows.mul_(rows.sum(1, keepdim=True).reciprocal_())
 
     def alike(self) -> Alike | None:

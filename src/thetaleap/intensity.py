@@ -70,7 +70,10 @@ class Frozen:
     def rows(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         t = self.seen.t
         time = t if t.ndim == 0 else t[sites // self.x.shape[1]].unsqueeze(1)
-        return self.process.intensity(self.seen.probabilities(sites), self.x.flatten()[sites], time)
+        present, c = self.x.flatten()[sites], self.seen.probabilities(sites)
+        if self.process.mask is not None and self.process.known_totals:  # a mask goes to what the conditional says
+            return c.mul_(self.process.intensity_bound(present.unsqueeze(1), time))
+        return self.process.intensity(c, present, time)
 
     def alike(self) -> Alike | None:
         return self.seen.alike()
@@ -97,7 +100,8 @@ class Combined:
 
     @property
     def at_once(self) -> int:
-        return max(1, self.later.at_once // 2)
+        few = 2 if self.later.process.mask is None else 1  # whose rows take more work
+        return max(1, self.later.at_once // few)
 
     def bound(self) -> Bound:
         old, new = self.scales

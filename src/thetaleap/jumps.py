@@ -155,4 +155,5 @@ def jump(
             moved = values < weights.shape[1]
             some, values = some[moved], values[moved]
         flat[some] = values
+        del weights  # before the next ones are made
     return flat.view_as(x)
