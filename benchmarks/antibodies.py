@@ -65,6 +65,7 @@ CONTENDERS: dict[str, Solver] = {
     "exponential-trapezoidal": tl.ExponentialTrapezoidal(),
     "multistep": tl.Multistep(),
     "multistep-quarter": tl.Multistep(weight=0.25),
+    "multistep-low-discrepancy": tl.Multistep(planner=tl.LowDiscrepancy()),
     "parallel-decoding": tl.ParallelDecoding(),
     # two blocks, of 45 free sites each
     "semi-autoregressive": tl.SemiAutoregressive(block_length=75),

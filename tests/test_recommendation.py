@@ -4,6 +4,7 @@ no part in its making."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,12 @@ def test_geometry() -> None:
     assert "On trained networks" in tl.recommend(tl.tempered(model, 0.5), 4).reason
     assert 'geometry="line"' in tl.recommend(model, 4, geometry="none").reason
     for geometry in ("line", (1, 12), (12, 1)):
-        assert tl.recommend(model, 4, geometry=geometry).solver == tl.Tweedie(tl.LowDiscrepancy())
+        assert tl.recommend(model, 4, geometry=geometry).solver == tl.Multistep(planner=tl.LowDiscrepancy())
+    text = replace(model, shape=(12,))
+    for lying in (text, tl.tempered(text, 0.5)):
+        assert tl.recommend(lying, 4).solver == tl.Multistep(planner=tl.LowDiscrepancy())
+        assert "On trained networks whose sites lie on a line" in tl.recommend(lying, 4).reason
+    assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep()
     assert tl.recommend(model, 4, geometry=(3, 4)).solver == tl.Multistep()
     assert "plane" in tl.recommend(model, 4, geometry=(3, 4)).reason
     assert tl.recommend(tl.load("chain64"), 4, geometry="none").solver == tl.Multistep()

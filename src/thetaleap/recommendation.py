@@ -49,6 +49,13 @@ ANYHOW = (
     "at 4 evaluations 0.037 nats per token above the entropy, against 0.102 for Tweedie and 0.093 for the paper's "
     'Trapezoidal. If the sites lie on a line, as in text, say geometry="line": that is worth more.'
 )
+TRAINED_LINE = (
+    "On trained networks whose sites lie on a line, extrapolation with sites drawn together far apart measured best: "
+    "completing an antibody with Sapiens at 4 evaluations, its pair frequencies are 0.2 +- 0.2 thousandths from exact "
+    "sampling, against 1.8 +- 0.5 for Tweedie and 1.7 +- 0.5 for the paper's Trapezoidal; on Shakespeare's plays at 4 "
+    "the perplexity is 13.1 +- 0.1, where exact sampling has 13.6 +- 0.2, sites far apart alone 15.5 +- 0.2, and "
+    "extrapolation in random order 25.4 +- 0.3."
+)
 NETWORK = (
     "On trained networks extrapolation in random order measured best: completing an antibody with Sapiens at 4 "
     "evaluations, its pair frequencies are 0.0 +- 0.2 thousandths from exact sampling, against 1.8 +- 0.5 for Tweedie "
@@ -71,37 +78,40 @@ def recommend(model: Denoiser, nfe: int, *, geometry: str | tuple[int, ...] | No
     """The solver and the grid that measured best for models like `model` at `nfe` evaluations.
 
     Without masks `Multistep` on ``grids.alpha_power``. With masks: one site at a time where the budget is enough for
-    that; else `LowDiscrepancy` on a line of at least 8 sites, if the model is an oracle or `geometry` says so; else
-    `Multistep` on even counts, which is the default for networks, as measured on those that are trained.
+    that; on a line of at least 8 sites `LowDiscrepancy`, alone for oracles and in `Multistep` for networks, as measured
+    on those that are trained; else `Multistep` on even counts.
 
     Args:
         model: any model; nothing is asked of it but its process, length and shape.
         nfe: the most evaluations to spend on a sample, at least 1.
-        geometry: "line", (height, width) or "none"; by default an oracle's ``shape``, and "none" if it has none. (What
+        geometry: "line", (height, width) or "none"; by default the model's ``shape``, and "none" if it has none. (What
             is taken for a line and is none fares up to five times worse than in random order.)
     """
     require_count("nfe", nfe)
-    kind = _kind(model, geometry)
+    kind, trained = _kind(model, geometry), isinstance(_inside(model), Network)
     if model.process.mask is None:
         found = Recommendation(Multistep(), grids.alpha_power(model.process.schedule), WITHOUT_MASKS)
     elif _goes_alone(model, nfe):
         reason = ONE_AT_A_TIME.format(nfe=nfe, length=model.length)
         found = Recommendation(Tweedie(FixedCount()), _even_or_level(model, nfe), reason)
     elif kind == "line" and model.length >= SHORT_LINE:
-        found = Recommendation(Tweedie(LowDiscrepancy()), _level(model), LINE)
+        solver = Multistep(planner=LowDiscrepancy()) if trained else Tweedie(LowDiscrepancy())
+        found = Recommendation(solver, _level(model), TRAINED_LINE if trained else LINE)
     else:
-        reason = {"line": SHORT.format(short=SHORT_LINE), "plane": PLANE, "none": ANYHOW, "network": NETWORK}[kind]
+        untold = NETWORK if trained and geometry is None else ANYHOW
+        reason = {"line": SHORT.format(short=SHORT_LINE), "plane": PLANE, "none": untold}[kind]
         found = Recommendation(Multistep(), _even_or_level(model, nfe, smaller_first=kind == "line"), reason)
     plan(model, found.solver, nfe=nfe, grid=found.grid)  # says so if the budget is too small for the schedule
     return found
 
 
-def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["line", "plane", "none", "network"]:
-    inside = model
-    while isinstance(inside, Wrapped):
-        inside = inside.model
-    if geometry is None and isinstance(inside, Network):
-        return "network"
+def _inside(model: Denoiser) -> Denoiser:
+    while isinstance(model, Wrapped):
+        model = model.model
+    return model
+
+
+def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["line", "plane", "none"]:
     if isinstance(geometry, str):
         require_choice("geometry", geometry, ("line", "none"))
         return "line" if geometry == "line" else "none"
@@ -110,7 +120,7 @@ def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["l
         require(good, "geometry", geometry, 'give "line", "none" or (height, width), both at least 1')
         size = geometry[0] * geometry[1]
         require(size == model.length, "geometry", geometry, f"has {size} sites, but the model has {model.length}")
-    shape: tuple[int, ...] | None = getattr(model, "shape", None) if geometry is None else geometry
+    shape: tuple[int, ...] | None = getattr(_inside(model), "shape", None) if geometry is None else geometry
     if shape is None or len(shape) > 2:
         return "none"
     return "line" if len(shape) == 1 or min(shape) == 1 else "plane"

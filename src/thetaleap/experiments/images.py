@@ -45,7 +45,7 @@ from ._images_page import claims_of, describe, draw, grid_name, page
 from ._output import Report, bar, write_csv, write_json, write_png, write_text
 
 MODEL = "mnist"
-BUDGETS = (4, 8, 16, 32)
+BUDGETS = (4, 8, 16, 32, 64)
 NUM = 120
 LEAST = 40
 """Fewer samples do not make the groups from which the error of a distance is estimated."""

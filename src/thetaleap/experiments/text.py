@@ -84,6 +84,7 @@ METHODS: dict[str, Method] = {
     "multistep": Method("ours", lambda block: Multistep()),
     "Tweedie (fixed counts)": Method("ours", lambda block: Tweedie(FixedCount())),
     "low discrepancy": Method("ours", lambda block: Tweedie(LowDiscrepancy())),
+    "multistep, low discrepancy": Method("ours", lambda block: Multistep(planner=LowDiscrepancy())),
 }
 LEGACY: dict[str, Method] = {
     "Euler (legacy)": Method("legacy", lambda block: Legacy("euler"), _paper.EULER, DELTA),
