@@ -72,7 +72,7 @@ class Frozen:
         time = t if t.ndim == 0 else t[sites // self.x.shape[1]].unsqueeze(1)
         present, c = self.x.flatten()[sites], self.seen.probabilities(sites)
         if self.process.mask is not None and self.process.known_totals:  # a mask goes to what the conditional says
-            return c.mul_(self.process.intensity_bound(present.unsqueeze(1), time))
+            return c.mul_(self.process.intensity(torch.ones_like(c[:, :1]), present, time))
         return self.process.intensity(c, present, time)
 
     def alike(self) -> Alike | None:

@@ -17,6 +17,7 @@ from ..metrics.digits import digit_labels
 from ..models import load
 from ..models.network import Network
 from ..models.oracles import Joint, MarkovChain
+from ..planners import LowDiscrepancy
 from ..sampling import Moment, plan, sample
 from ..shaping import guided, tempered
 from ..solvers import (
@@ -81,7 +82,7 @@ def text_stages(seed: int, advance: Advance) -> list[tuple[int, str]]:
     def look(moment: Moment) -> None:
         seen[int(moment.nfe[0])] = moment.x[0].clone()
 
-    sample(model, Multistep(), nfe=TEXT_BUDGET, seed=seed, progress=False, on_step=look)
+    sample(model, Multistep(planner=LowDiscrepancy()), nfe=TEXT_BUDGET, seed=seed, progress=False, on_step=look)
     advance(1)
     shown = [min(seen, key=lambda nfe: abs(nfe - part * TEXT_BUDGET)) for part in (0.25, 0.5, 1.0)]
     return [(nfe, _written(model, seen[nfe])) for nfe in sorted(set(shown))]

@@ -38,7 +38,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "multistep": ("#000000", "--"),
     "Tweedie (fixed counts)": (COLOURS["Tweedie"], "--"),
     "low discrepancy": ("#B8A800", "--"),
-    "multistep, low discrepancy": ("#E377C2", "--"),
+    "multistep, low discrepancy": ("#1B1464", "--"),
     "Euler (legacy)": (COLOURS["Euler"], "-."),
     "Tweedie tau-leaping (legacy)": (COLOURS["Tweedie"], "-."),
     "tau-leaping (legacy)": (COLOURS["TauLeaping"], "-."),

@@ -88,7 +88,7 @@ def describe_text(stages: Sequence[tuple[int, str]]) -> str:
     """The text as it appears."""
     head = (
         f"1. shakespeare: {len(stages[-1][1])} characters by a small model of his plays, {TEXT_BUDGET} evaluations in "
-        f"all, with Multistep. Every evaluation writes several characters at once, anywhere; {GONE} is still open."
+        f"all, with Multistep. Every evaluation writes several characters at once, far apart; {GONE} is still open."
     )
     parts = [f"After {nfe} evaluations:\n\n{_indented(text)}" for nfe, text in stages]
     return "\n\n".join([page([head]), *parts])
