@@ -205,6 +205,14 @@ def test_judges_and_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
         budgets_of(letters(length=8), None)
 
 
+def test_more_samples_where_methods_differ(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"model": letters(length=32), "judge": unigrams(), "budgets": (16, 32)}
+    text.run(tmp_path, progress=False, **given)
+    counts = {(row["nfe"], row["num"]) for row in rows_of(tmp_path, "text")}
+    assert counts == {("", "24"), ("16", "64"), ("32", "32")}
+    assert "24 to 64 samples of 32 tokens" in (tmp_path / "text.md").read_text()
+
+
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="num=1: give a whole number of at least 2"):
         text.run(tmp_path, num=1, model=letters())

@@ -57,10 +57,16 @@ EXACT = "first-hitting"
 MINE = "theta-Trapezoidal"
 
 
+def _samples(settings: Mapping[str, Any]) -> str:
+    """How many, in words."""
+    num = settings["num"]
+    return f"{num} samples" if isinstance(num, int) else f"{min(num.values())} to {max(num.values())} samples"
+
+
 def opening(settings: Mapping[str, Any]) -> list[str]:
     """What was measured."""
     found = [
-        f"Text of {settings['model']}, {settings['num']} samples of {settings['length']} tokens in each row, judged by "
+        f"Text of {settings['model']}, {_samples(settings)} of {settings['length']} tokens in each row, judged by "
         f"{settings['judge']}. Perplexity, and unigram entropy in bits, are in the judge's tokens, with standard "
         "errors. Perplexity alone says little: it falls as samples repeat themselves, and then the entropy falls too. "
         "Exact sampling has the model's own perplexity; below it is not better, it is another law.",
@@ -363,7 +369,7 @@ def draw(rows: Sequence[Row], settings: Mapping[str, Any]) -> Figure:
     below[0].set_yscale("log")
     above[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     below[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.suptitle(f"Text: {settings['num']} samples a row, ± standard error; below, the paper's own figures")
+    figure.suptitle(f"Text: {_samples(settings)} a row, ± standard error; below, the paper's own figures")
     return figure
 
 
