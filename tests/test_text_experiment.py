@@ -153,6 +153,7 @@ def test_verdicts_follow_the_numbers() -> None:
     assert found(clear, words).found == (
         "on m under j: theta-Trapezoidal is below tau-leaping at 16 and not to be told from tau-leaping at 32 "
         "(at 32: theta-Trapezoidal 40.0 ± 1.0, entropy 7.00; tau-leaping 41.0 ± 1.0, entropy 7.00)"
+        "; over all budgets +0.000 ± 0.100 bits per token"
     )
     assert found([*clear, row(own, 64, 50), row(other, 64, 30)], words).verdict == "differs"
     assert found([row(own, 16, 50), row(other, 16, 51)], words).verdict == "cannot be checked here"
@@ -161,6 +162,25 @@ def test_verdicts_follow_the_numbers() -> None:
     # the paper's table: theta-RK-2 is above tau-leaping
     order = [row("theta-RK-2", 16, 60), row(other, 16, 50)]
     assert found(order, "by its own table theta-RK-2 is above tau-leaping in perplexity, at 7 of 7").verdict == "agrees"
+
+
+def test_budgets_together_and_margins() -> None:
+    def level(method: str, bits: float) -> list[Row]:
+        return [row(method, nfe, 50, bits=bits, bits_se=0.06) for nfe in (16, 32, 64, 128)]
+
+    # four budgets with an error of 0.085 each have one of 0.042 together
+    words, euler = "lower perplexity than Euler", level("Euler", 5.0)
+    assert found([*level("theta-Trapezoidal", 4.8), *euler], words).verdict == "agrees"
+    assert found([*level("theta-Trapezoidal", 5.2), *euler], words).verdict == "differs"
+    unsure = found([*level("theta-Trapezoidal", 4.9), *euler], words)
+    assert unsure.verdict == "cannot be checked here"
+    assert unsure.found.endswith("; over all budgets -0.100 ± 0.042 bits per token; more samples may tell")
+    # the paper has 52.4 against 86.3: 0.72 bits
+    both, words = [*euler, *level("Tweedie tau-leaping", 5.1)], "tau-leaping beats Euler and Tweedie"
+    assert found([*level("tau-leaping", 4.3), *both], words).verdict == "agrees"
+    level_with = found([*level("tau-leaping", 5.0), *both], words)
+    assert level_with.verdict == "differs"
+    assert level_with.found.endswith("over all budgets -0.050 ± 0.037 bits per token, where the paper's are -0.72")
 
 
 def test_exact_sampling_and_entropy() -> None:

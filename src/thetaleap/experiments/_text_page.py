@@ -178,7 +178,8 @@ def claims_of(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Claim]:
         at = _paper.GPT2.values
         text = f"{name} beats Euler and Tweedie by a large margin ({at[name][128]:.1f} against "
         text += f"{at[_paper.EULER][128]:.1f} and {at[_paper.TWEEDIE][128]:.1f} at 128)"
-        claims.append(_below(rows, where, quick, ["Euler", "Tweedie tau-leaping"], text))
+        margin = math.log2(at[_paper.EULER][128] / at[name][128])
+        claims.append(_below(rows, where, quick, ["Euler", "Tweedie tau-leaping"], text, margin))
     claims.append(_same(rows, where, "Euler", "Tweedie tau-leaping", "Euler and Tweedie tau-leaping perform similarly"))
     own = _paper.GPT2.values
     worse = sum(own[_paper.RK2][nfe] > own[_paper.TAU][nfe] for nfe in _paper.NFES)
@@ -199,8 +200,11 @@ def _told(name: str) -> str:
     return f"{name} ({own[128]:.1f} against {other[128]:.1f} at 128 under GPT-2 large)"
 
 
-def _below(rows: Sequence[Row], where: str, mine: str, others: Sequence[str], paper: str) -> Claim:
-    """Whether the perplexity of `mine` is below that of all `others`, wherever both were run."""
+def _below(
+    rows: Sequence[Row], where: str, mine: str, others: Sequence[str], paper: str, margin: float | None = None
+) -> Claim:
+    """Whether the perplexity of `mine` is below that of all `others`, wherever both were run: at some budget or, where
+    that does not tell, over all of them; and by anything like a `margin`, in bits per token, if the paper has one."""
     found: dict[int, dict[str, list[str]]] = {-1: {}, 0: {}, 1: {}}
     pairs = _pairs(rows, mine, others)
     for own, other in pairs:
@@ -213,9 +217,23 @@ def _below(rows: Sequence[Row], where: str, mine: str, others: Sequence[str], pa
         for sign, some in found.items()
         if some
     ]
+    mean, error = _pooled(pairs)
+    told = f"; over all budgets {mean:+.3f} ± {error:.3f} bits per token"
     known: Verdict = "differs" if found[1] else "agrees" if found[-1] else "cannot be checked here"
+    if known == "cannot be checked here" and abs(mean) > UNUSUAL * error:
+        known = "agrees" if mean < 0 else "differs"
+    elif known == "cannot be checked here" and margin is not None and mean + margin / 2 > UNUSUAL * error:
+        known, told = "differs", f"{told}, where the paper's are {-margin:+.2f}"
     more = "; more samples may tell" if known == "cannot be checked here" else ""
-    return Claim(paper, known, f"{where}{mine} is {_words.listing(parts)}{_at_last(pairs)}{more}")
+    return Claim(paper, known, f"{where}{mine} is {_words.listing(parts)}{_at_last(pairs)}{told}{more}")
+
+
+def _pooled(pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float]:
+    """Bits per token of the one less those of the others, over all budgets, and the standard error."""
+    budgets = {own.nfe: (own, [other for mine, other in pairs if mine is own]) for own, _ in pairs}
+    gaps = [own.bits - sum(row.bits for row in some) / len(some) for own, some in budgets.values()]
+    spread = [own.bits_se**2 + sum(row.bits_se**2 for row in some) / len(some) ** 2 for own, some in budgets.values()]
+    return sum(gaps) / len(gaps), math.sqrt(sum(spread)) / len(gaps)
 
 
 def _pairs(rows: Sequence[Row], mine: str, others: Sequence[str]) -> list[tuple[Row, Row]]:
