@@ -50,11 +50,11 @@ ANYHOW = (
     'Trapezoidal. If the sites lie on a line, as in text, say geometry="line": that is worth more.'
 )
 TRAINED_LINE = (
-    "On trained networks whose sites lie on a line, extrapolation with sites drawn together far apart measured best: "
-    "completing an antibody with Sapiens at 4 evaluations, its pair frequencies are 0.2 +- 0.2 thousandths from exact "
-    "sampling, against 1.8 +- 0.5 for Tweedie and 1.7 +- 0.5 for the paper's Trapezoidal; on Shakespeare's plays at 4 "
-    "the perplexity is 13.1 +- 0.1, where exact sampling has 13.6 +- 0.2, sites far apart alone 15.5 +- 0.2, and "
-    "extrapolation in random order 25.4 +- 0.3."
+    "On trained networks whose sites lie on a line, extrapolation with sites drawn together far apart measured well "
+    "throughout: completing an antibody with Sapiens at 4 evaluations, its pair frequencies are 0.2 +- 0.2 thousandths "
+    "from exact sampling, against 1.8 +- 0.5 for Tweedie and 1.7 +- 0.5 for the paper's Trapezoidal; on Shakespeare's "
+    "plays at 4 perplexity is 13.1 +- 0.1, where exact sampling has 13.6 +- 0.2, sites far apart alone 15.5 +- 0.2, "
+    "and extrapolation in random order 25.4 +- 0.3."
 )
 NETWORK = (
     "On trained networks extrapolation in random order measured best: completing an antibody with Sapiens at 4 "
