@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from thetaleap.solvers import Solver
 from .cases import SOLVERS, allowed
 
 LENGTH, STATES, WIDTH = 6, 5, 8
+HALF = torch.tensor(0.5, dtype=torch.float64)
 PROCESSES = [tl.Masked(STATES), tl.Uniform(STATES)]
 
 
@@ -177,6 +179,25 @@ def test_a_look_with_other_samples_in_it() -> None:
         old.probabilities(sites).view(4, 3, 2).index_copy(0, rows, new.probabilities(torch.arange(6)).view(2, 3, 2))
     )
     assert torch.equal(both.probabilities(sites).view(4, 3, 2), expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(-3e4, 3e4, width=32), st.lists(st.floats(-2e3, 2e3, width=32), min_size=3, max_size=3)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_rows_of_any_size(rows: list[tuple[float, list[float]]]) -> None:
+    """Exponents that are out of range as they are, in some of the rows."""
+    logits = torch.tensor([[offset + value for value in values] for offset, values in rows], dtype=torch.float64)
+    look = Look(torch.zeros(len(rows), 1, dtype=torch.int64), HALF, Dense(logits.unsqueeze(1)), 3, "a test")
+    sites = torch.arange(len(rows))
+    for row, p, odds in zip(logits.tolist(), look.probabilities(sites), look.odds(sites), strict=True):
+        truth = [1 / sum(math.exp(min(700, other - value)) for other in row) for value in row]
+        assert p.tolist() == pytest.approx(truth, rel=1e-12, abs=1e-140)
+        assert (odds / odds.sum()).tolist() == pytest.approx(truth, rel=1e-12, abs=1e-140)
 
 
 def test_wrong_networks() -> None:

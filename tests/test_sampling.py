@@ -87,6 +87,8 @@ def test_on_step_sees_the_whole_trajectory() -> None:
     assert [moment.first for moment in seen[::6]] == [0, 2, 4]
     assert all(bool((moment.x == CUBE.process.mask).all()) for moment in seen[::6])
     assert torch.equal(torch.cat([moment.x for moment in seen[5::6]]), out.x)
+    assert not any(bool(moment.nfe.any()) for moment in seen[::6]), "counts of a moment stay as they were"
+    assert all(moment.nfe.tolist() == [1] * len(moment.nfe) for moment in seen[1::6])
     for earlier, later in itertools.pairwise(seen):
         if later.step:
             kept = earlier.x != CUBE.process.mask

@@ -152,7 +152,9 @@ class Told:
     def choose(self, sites: Tensor, length: int, weights: Tensor, stay: bool, which: Any = None) -> Tensor:
         owner = sites // length if self.rows is None else self.rows[sites // length]
         values = self.x[owner, sites % length]
-        self.log_q.index_add_(0, owner, weights.gather(1, values.unsqueeze(1)).squeeze(1).log())
+        assert not stay
+        chances = weights.gather(1, values.unsqueeze(1)).squeeze(1) / weights.sum(1)
+        self.log_q.index_add_(0, owner, chances.log())
         return values
 
     def pick(self, weights: Tensor, count: Tensor) -> Tensor:

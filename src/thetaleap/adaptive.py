@@ -36,6 +36,8 @@ class Kernel:
         moves = self.process.kernel(self.seen.probabilities(sites), present, self.alpha_t, self.alpha_s)
         return moves.scatter(1, present.unsqueeze(1), (1 - moves.sum(1, keepdim=True)).clamp_min(0))
 
+    odds = probabilities
+
     def alike(self) -> Alike | None:
         return self.seen.alike()
 

@@ -64,6 +64,8 @@ def probability_table(argument: str, table: Tensor, dim: int | tuple[int, ...] |
 
 def as_time(t: float | Tensor) -> Tensor:
     """A time as a float64 tensor: shape () for one time, (batch,) for one time per sample."""
+    if isinstance(t, float):  # takes two thirds of the time
+        return torch.scalar_tensor(t, dtype=torch.float64)
     return torch.as_tensor(t, dtype=torch.float64)
 
 

@@ -178,7 +178,7 @@ def _kept(model: Denoiser, values: Sequence[Tensor | Look], rows: Tensor) -> Ten
         x, t = torch.cat([look.x for look in looks])[rows], looks[0].t
         if t.ndim or any(look.t.ndim for look in looks):
             t = torch.cat([look.t.expand(len(look.x)) for look in looks])[rows]
-        return replace(looks[0], x=x, t=t, conditionals=model(x, t), rows=None)
+        return replace(looks[0], x=x, t=t, conditionals=model(x, t), samples=None)
     return torch.cat([value for value in values if isinstance(value, Tensor)])[rows]
 
 

@@ -35,6 +35,10 @@ class Extrapolated:
         return self.later.at_once
 
     def probabilities(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        rows = self.odds(sites)
+        return rows.mul_(rows.sum(1, keepdim=True).reciprocal_())
+
+    def odds(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         new, old = self.later.probabilities(sites), self.earlier.probabilities(sites)
         w = self.weight[sites // self.later.x.shape[1]].unsqueeze(1)
         if self.form == "linear":
@@ -44,7 +48,7 @@ class Extrapolated:
             # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
             ratio = torch.div(new, old, out=old).nan_to_num_(nan=1.0).clamp_(1 / STEEPEST, STEEPEST)
             rows = ratio.pow_(w).mul_(new)
-        return rows.mul_(rows.sum(1, keepdim=True).reciprocal_())
+        return rows
 
     def alike(self) -> Alike | None:
         first, second = self.earlier.alike(), self.later.alike()

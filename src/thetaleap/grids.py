@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Tensor
@@ -47,7 +48,8 @@ def _fractions(start: float, end: float, steps: int) -> Tensor:
 
 def _between(start: float, end: float, fraction: Tensor) -> Tensor:
     times = end + (start - end) * fraction
-    times[0], times[-1] = start, end  # not a rounding away from the ends
+    ends = times.numpy()
+    ends[0], ends[-1] = start, end  # not a rounding away from the ends
     return times
 
 
@@ -137,16 +139,17 @@ def check(grid: Tensor, horizon: float) -> Times:
         got = tuple(grid.shape) if isinstance(grid, Tensor) else type(grid).__name__
         raise ValueError(f"grid={got}: give a tensor of at least two times, from noise down to data")
     times = grid.detach().to("cpu", torch.float64)
-    if not bool(torch.isfinite(times).all()):
+    values = times.numpy()
+    if not np.isfinite(values).all():
         raise ValueError(f"grid={times.tolist()}: holds NaN or infinite times")
-    rise = torch.nonzero(times[1:] >= times[:-1]).flatten()
+    rise = (values[1:] >= values[:-1]).nonzero()[0]
     if len(rise):
         n = int(rise[0])
         raise ValueError(
             f"grid[{n}:{n + 2}]={times[n : n + 2].tolist()}: times must decrease strictly, from noise to data; "
             "use grid.flip(0) if yours runs the other way"
         )
-    inside = float(times[-1]) >= 0 and float(times[0]) <= horizon * (1 + 1e-12)
-    ends = (float(times[0]), float(times[-1]))
+    ends = (float(values[0]), float(values[-1]))
+    inside = ends[1] >= 0 and ends[0] <= horizon * (1 + 1e-12)
     require(inside, "grid ends", ends, f"must stay within [0, {horizon:g}], the model's horizon")
     return times

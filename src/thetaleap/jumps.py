@@ -97,11 +97,12 @@ def move(
     process: Process, x: Int64[Tensor, "b d"], seen: Seen, alpha_t: Tensor, alpha_s: Tensor, noise: Noise
 ) -> Int64[Tensor, "b d"]:
     """Draw every site from its exact one-site kernel, from alpha_t back to alpha_s."""
-    bound = process.kernel_bound(x, alpha_t, alpha_s).expand_as(x)
+    bound = process.kernel_bound(x, alpha_t, alpha_s)
+    bound = bound if bound.shape == x.shape else bound.expand_as(x)
     sites = noise.flip(bound)
     rows, which = distinct(sites, x.shape[1], seen.alike())
     if process.mask is not None and process.known_totals:  # a mask that goes becomes what the conditional says
-        return jump(x, sites, Rows(seen.probabilities, rows, which, seen.at_once), noise, stay=False)
+        return jump(x, sites, Rows(seen.odds, rows, which, seen.at_once), noise, stay=False)
 
     def weights(rows: Int64[Tensor, " k"]) -> Float64[Tensor, "k S"]:
         kernel = process.kernel(seen.probabilities(rows), x.flatten()[rows], alpha_t, alpha_s)
@@ -148,7 +149,8 @@ def jump(
     x: Int64[Tensor, "b d"], sites: Int64[Tensor, " n"], rows: Rows, noise: Noise, stay: bool
 ) -> Int64[Tensor, "b d"]:
     """Draw new values at `sites`; with `stay`, what is missing of one in a row leaves the site as it is."""
-    flat = x.clone().flatten()
+    x = x.clone(memory_format=torch.contiguous_format)
+    flat = x.view(-1)
     for some, weights, which in rows.chunks(sites):
         values = noise.choose(some, x.shape[1], weights, stay, which)
         if stay:
@@ -156,4 +158,4 @@ def jump(
             some, values = some[moved], values[moved]
         flat[some] = values
         del weights  # before the next ones are made
-    return flat.view_as(x)
+    return x

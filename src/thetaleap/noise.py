@@ -14,7 +14,7 @@ import hashlib
 import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -89,14 +89,12 @@ def _word(label: str) -> int:
 
 def philox(key: int, counter: tuple[int, int, int, int], count: int) -> np.ndarray:
     """`count` uniforms in [0, 1) with 53 random bits, from the Philox4x64-10 blocks at `counter` and after it."""
-    start = sum(word << (64 * n) for n, word in enumerate(counter))
-    # numpy steps its counter before it makes a block
-    return _GENERATORS.at(_words(key, 2), _words((start - 1) % 2**256, 4)).random(count)
-
-
-def _words(number: int, count: int) -> np.ndarray:
-    """`number` as so many words, the lowest first."""
-    return np.frombuffer(number.to_bytes(8 * count, "little"), dtype="<u8")
+    words = [*counter, key % WORD, key // WORD]
+    for n in range(4):  # numpy steps its counter before it makes a block: take one, and borrow
+        words[n] = (words[n] - 1) % WORD
+        if words[n] != WORD - 1:
+            break
+    return _GENERATORS.at(np.array(words, dtype=np.uint64)).random(count)
 
 
 class _Generators(threading.local):
@@ -107,8 +105,9 @@ class _Generators(threading.local):
         self.generator = np.random.Generator(self.bits)
         self.blank = self.bits.state
 
-    def at(self, key: np.ndarray, counter: np.ndarray) -> np.random.Generator:
-        self.bits.state = {**self.blank, "state": {"counter": counter, "key": key}}
+    def at(self, words: np.ndarray) -> np.random.Generator:
+        """Ready to go on from four words of counter and two of key."""
+        self.bits.state = {**self.blank, "state": {"counter": words[:4], "key": words[4:]}}
         return self.generator
 
 
@@ -138,32 +137,38 @@ class Stream:
 
     def at(self, step: int) -> Stream:
         """The source of one step; labels may be used again."""
-        return Stream(self.seed, self.first, self.count, self.device, step, "", self.rows)
+        return self._with(step=step, label="", asked={})
 
     def __call__(self, label: str) -> Stream:
-        name = f"{self.label}/{label}"
-        return Stream(self.seed, self.first, self.count, self.device, self.step, name, self.rows, self.asked)
+        return self._with(label=f"{self.label}/{label}")
 
     def __getitem__(self, rows: Tensor) -> Stream:
-        inner = rows if self.rows is None else self.rows[rows]
-        return Stream(self.seed, self.first, self.count, self.device, self.step, self.label, inner, self.asked)
+        return self._with(rows=rows if self.rows is None else self.rows[rows])
 
-    def _uniforms(self, kind: str, width: int, sites: Tensor | None = None) -> Float64[Tensor, "b width"]:
-        """Numbers in [0, 1), of which those at flat indices `sites` are used, or all."""
+    def _with(self, **changes: Any) -> Stream:
+        # what dataclasses.replace does, but for the checks, in a quarter of the time
+        other = object.__new__(Stream)
+        other.__dict__.update(self.__dict__, **changes)
+        return other
+
+    def _numbers(self, kind: str, width: int, sites: Tensor | None = None) -> np.ndarray:
+        """Numbers in [0, 1), (b, width), of which those at flat indices `sites` are used, or all."""
         name = f"{self.label}:{kind}"
         self._claim(name, sites)
         # lay all samples end to end, so that a batch is one stretch of blocks of four
         begin, end = self.first * width, (self.first + self.count) * width
         block, skip = divmod(begin, 4)
         u = philox(self.seed, (block, self.step, _word(name), 0), end - begin + skip)[skip:]
-        table = torch.from_numpy(u).view(self.count, width).to(self.device)
-        return table if self.rows is None else table[self.rows]
+        table = u.reshape(self.count, width)
+        return table if self.rows is None else table[self.rows.cpu().numpy()]
 
     def _claim(self, name: str, sites: Tensor | None) -> None:
         """Note that the numbers of a question are used: all of these samples, or those at `sites`, in order."""
         parts = self.asked.setdefault(name, {})
         mine = parts.get(id(self.rows))
-        if mine is None:
+        if not parts:
+            twice = False
+        elif mine is None:
             others = [rows for rows, _ in parts.values()]
             twice = any(rows is None or self.rows is None or bool(torch.isin(rows, self.rows).any()) for rows in others)
         else:
@@ -174,10 +179,10 @@ class Stream:
             parts[id(self.rows)] = (self.rows, sites)
 
     def flip(self, probability: Float64[Tensor, "b d"]) -> Int64[Tensor, " n"]:
-        u = self._uniforms("flip", probability.shape[1])
-        if u.is_cpu:  # numpy takes a third of the time
-            return torch.from_numpy(np.flatnonzero(u.numpy() < probability.numpy()))
-        return torch.nonzero((u < probability).flatten()).flatten()
+        u = self._numbers("flip", probability.shape[1])
+        if probability.is_cpu:  # numpy takes a third of the time
+            return torch.from_numpy((u < probability.numpy()).ravel().nonzero()[0])
+        return where(torch.from_numpy(u).to(self.device) < probability)
 
     def choose(
         self,
@@ -187,21 +192,28 @@ class Stream:
         stay: bool,
         which: Int64[Tensor, " n"] | None = None,
     ) -> Int64[Tensor, " n"]:
-        u = self._uniforms("choose", length, sites).flatten()[sites]
-        return inverse_cdf(weights, u, stay, which)
+        u = self._numbers("choose", length, sites).ravel()[sites.cpu().numpy()]
+        return inverse_cdf(weights, torch.from_numpy(u).to(self.device), stay, which)
 
     def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
-        u = self._uniforms("pick", weights.shape[1])
+        u = torch.from_numpy(self._numbers("pick", weights.shape[1])).to(self.device)
         if weights.dtype == torch.bool:
             return largest(torch.where(weights, u, -1.0), count)
         gumbel = -torch.log(-torch.log(u.clamp_min(2.0**-54)))  # u = 0, the only one below, would be infinite
         return largest(weights + gumbel, count)
 
     def clock(self, sites: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
-        return self._uniforms("clock", sites.shape[1])
+        return torch.from_numpy(self._numbers("clock", sites.shape[1])).to(self.device)
 
     def uniform(self, batch: int) -> Float64[Tensor, " b"]:
-        return self._uniforms("uniform", 1).flatten()
+        return torch.from_numpy(self._numbers("uniform", 1)[:, 0]).to(self.device)
+
+
+def where(true: Bool[Tensor, "b d"]) -> Int64[Tensor, " n"]:
+    """Flat indices of what is true."""
+    if true.is_cpu:  # numpy takes a third of the time
+        return torch.from_numpy(true.numpy().ravel().nonzero()[0])
+    return torch.nonzero(true.flatten()).flatten()
 
 
 def piece(rows: Tensor) -> int:

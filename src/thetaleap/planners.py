@@ -19,7 +19,7 @@ from torch import Tensor
 from .checks import require, require_choice, require_number
 from .denoiser import Look, Seen
 from .jumps import Rows, jump, move
-from .noise import Noise, largest
+from .noise import Noise, largest, where
 from .processes import Process
 
 Plan = Mapping[str, Tensor]
@@ -311,8 +311,8 @@ class InBlocks(Counting):
 
 def _reveal(x: Tensor, seen: Seen, keep: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, "b d"]:
     """Draw the sites `keep` from their conditionals, each on its own."""
-    sites = torch.nonzero(keep.flatten()).flatten()
-    return jump(x, sites, Rows(seen.probabilities, sites, None, seen.at_once), noise("value"), stay=False)
+    sites = where(keep)
+    return jump(x, sites, Rows(seen.odds, sites, None, seen.at_once), noise("value"), stay=False)
 
 
 def _even_counts(sites: Tensor, moves: int) -> Int64[Tensor, "b moves"]:

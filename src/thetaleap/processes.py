@@ -121,7 +121,13 @@ class Masked:
         return torch.full((batch, length), self.mask, dtype=torch.int64)
 
     def active(self, x: Sequences) -> Bool[Tensor, "b d"]:
-        return x == self.mask
+        return torch.from_numpy(x.numpy() == self.mask) if x.is_cpu else x == self.mask
+
+    def _at_masks(self, x: Int64[Tensor, "*n"], value: float | Tensor) -> Float64[Tensor, ...]:
+        """`value` where there is a mask, otherwise 0."""
+        if isinstance(value, float) and x.is_cpu:  # numpy takes half of the time
+            return torch.from_numpy((x.numpy() == self.mask) * value)
+        return (x == self.mask) * torch.as_tensor(value, dtype=torch.float64)
 
     def likelihood(self, present: Tokens, t: Tensor) -> Rows:
         alpha, values = self.schedule.alpha(t), torch.arange(self.states, device=present.device)
@@ -133,11 +139,11 @@ class Masked:
         alpha = self.schedule.alpha(t)
         return alpha / (1 - alpha)
 
-    def _rate(self, t: Tensor) -> Tensor:
+    def _rate(self, t: Tensor) -> float | Tensor:
         """With which a mask goes."""
-        if t.ndim == 0 and not t.is_cuda:  # numbers are faster than tensors
+        if t.ndim == 0 and t.is_cpu:  # numbers are faster than tensors
             alpha, sigma = (float(f(float(t))) for f in (self.schedule.alpha, self.schedule.sigma))
-            return torch.tensor(sigma * alpha / (1 - alpha) if alpha < 1 else math.inf, dtype=torch.float64)
+            return sigma * alpha / (1 - alpha) if alpha < 1 else math.inf
         return self.schedule.sigma(t) * self._odds(t)
 
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
@@ -147,23 +153,23 @@ class Masked:
         return score / self._odds(t)
 
     def intensity(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
-        return c * ((present == self.mask).unsqueeze(1) * self._rate(t))
+        return c * self._at_masks(present.unsqueeze(1), self._rate(t))
 
     def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
-        return (x == self.mask) * self._rate(t)
+        return self._at_masks(x, self._rate(t))
 
-    def _unmasked(self, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
+    def _unmasked(self, alpha_t: Tensor, alpha_s: Tensor) -> float | Tensor:
         # going back to clean data unmasks surely, even where alpha_t is 1 already
-        if alpha_t.ndim == alpha_s.ndim == 0 and not alpha_s.is_cuda:  # numbers are faster than tensors
+        if alpha_t.ndim == alpha_s.ndim == 0 and alpha_s.is_cpu:  # numbers are faster than tensors
             before, after = float(alpha_t), float(alpha_s)
-            return torch.tensor(1.0 if after == 1 else (after - before) / (1 - before), dtype=torch.float64)
+            return 1.0 if after == 1 else (after - before) / (1 - before)
         return torch.where(alpha_s == 1, 1.0, (alpha_s - alpha_t) / (1 - alpha_t))
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
-        return c * ((present == self.mask).unsqueeze(1) * self._unmasked(alpha_t, alpha_s))
+        return c * self._at_masks(present.unsqueeze(1), self._unmasked(alpha_t, alpha_s))
 
     def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Bound:
-        return (x == self.mask) * self._unmasked(alpha_t, alpha_s)
+        return self._at_masks(x, self._unmasked(alpha_t, alpha_s))
 
     def ceiling(self, high: float, low: float) -> float:
         return 1 / math.expm1(low)  # decreasing in -log alpha

@@ -58,7 +58,8 @@ class Reverse:
     model: Denoiser
     nfe: Int64[Tensor, " batch"]
     spent: Int64[Tensor, " batch"]
-    first: int = 0
+    samples: Int64[Tensor, " batch"]
+    """Their numbers in the run."""
     rows: Int64[Tensor, " b"] | None = None
     where: str = "the first step"
     memo: Memo | None = None
@@ -69,15 +70,23 @@ class Reverse:
     """Sites that may change, if not all."""
 
     @staticmethod
-    def start(model: Denoiser, batch: int, first: int = 0, memory: int = MEMORY, remember: bool = False) -> Reverse:
+    def start(
+        model: Denoiser,
+        batch: int,
+        first: int = 0,
+        memory: int = MEMORY,
+        remember: bool = False,
+        free: Bool[Tensor, "batch d"] | None = None,
+    ) -> Reverse:
         """Before the first evaluation of samples ``first ...``."""
         none = torch.zeros(batch, dtype=torch.int64, device=model.device)
+        samples = torch.arange(first, first + batch, device=model.device)
         memo = Memo(batch, model.length, model.device) if remember and model.time_free else None
-        return Reverse(model, none, none.clone(), first, memo=memo, memory=memory, cost=cost_of(model))
+        return Reverse(model, none, none.clone(), samples, memo=memo, memory=memory, cost=cost_of(model), free=free)
 
     def at(self, where: str, rows: Int64[Tensor, " b"] | None) -> Reverse:
         """The same in a step that errors are to name, for these rows of the batch, or all."""
-        same = (self.first, rows, where, self.memo, self.memory, self.cost, self.free)
+        same = (self.samples, rows, where, self.memo, self.memory, self.cost, self.free)
         return Reverse(self.model, self.nfe, self.spent, *same)
 
     @property
@@ -100,23 +109,22 @@ class Reverse:
 
     def look(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Look:
         """Evaluate the model on every row of `x`, at one time or at one time per row."""
-        rows, time = torch.arange(len(self.nfe), device=x.device) if self.rows is None else self.rows, as_time(t)
-
-        def run(x: Tensor, t: Tensor, rows: Tensor) -> Conditionals:
-            return of_samples(self.model, self.first + rows)(x, t)
-
+        time, samples = as_time(t), self.samples if self.rows is None else self.samples[self.rows]
         if self.memo is None:
-            conditionals, fresh = run(x, time, rows), rows
+            conditionals, fresh = of_samples(self.model, samples)(x, time), self.rows
         else:
-            conditionals, new = self.memo.evaluate(run, x, time, rows)
+            rows = torch.arange(len(self.nfe), device=x.device) if self.rows is None else self.rows
+            conditionals, new = self.memo.evaluate(self._evaluate, x, time, rows)
             fresh = rows[new]
-        if self.rows is None and fresh is rows:
-            self.nfe.add_(self.cost)
-            self.spent.add_(self.cost)
-        else:
-            self.nfe[rows] += self.cost
-            self.spent[fresh] += self.cost
-        return Look(x, time, conditionals, self.process.states, self.where, self.first, self.rows, self.memory)
+        for count, used in ((self.nfe, self.rows), (self.spent, fresh)):
+            if used is None:
+                count.add_(self.cost)
+            else:
+                count[used] += self.cost
+        return Look(x, time, conditionals, self.process.states, self.where, samples, self.memory)
+
+    def _evaluate(self, x: Tensor, t: Tensor, rows: Tensor) -> Conditionals:
+        return of_samples(self.model, self.samples[rows])(x, t)
 
     def intensity(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Frozen:
         """Evaluate the model, and give the reverse intensity at (x, t)."""

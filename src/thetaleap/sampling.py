@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
@@ -120,8 +122,7 @@ def sample(
         batch_size = max(1, memory // (32 * model.length * model.process.states))
     require_count("batch_size", batch_size)
     require_count("memory", memory)
-    x = torch.empty((num, model.length), dtype=torch.int64)
-    nfes, spent = (torch.zeros(num, dtype=torch.int64) for _ in range(2))
+    ends: list[Moment] = []
     info: dict[str, Share] = {}
     starts = range(0, num, batch_size)
     with torch.no_grad(), _bar(progress, len(starts) * (len(times) + 1)) as advance:
@@ -132,10 +133,14 @@ def sample(
                 for name, share in shares.items():
                     info[name] = info.get(name, Share(0, 0)) + share
                 if on_step is not None:
-                    on_step(moment)
-                if moment.step == len(times):
-                    x[batch], nfes[batch], spent[batch] = moment.x, moment.nfe, moment.spent
+                    on_step(replace(moment, nfe=moment.nfe.clone(), spent=moment.spent.clone()))
+                if moment.step == times.shape[0]:
+                    ends.append(moment)
                 advance()
+    x, nfes, spent = (
+        torch.cat(parts).cpu() if len(parts) > 1 else parts[0].cpu()
+        for parts in zip(*((end.x, end.nfe, end.spent) for end in ends), strict=True)
+    )
     return Samples(x, nfes, spent, {name: float(share) for name, share in info.items()})
 
 
@@ -150,16 +155,22 @@ def run(
     template: Int64[Tensor, "b d"] | None = None,
     offset: int = 0,
 ) -> Iterator[tuple[Moment, dict[str, Share]]]:
-    """Run one batch of samples; finished ones are left alone. Their noise is that of samples ``offset + first ...``."""
+    """Run one batch of samples; finished ones are left alone. Their noise is that of samples ``offset + first ...``.
+
+    The counts of a moment go on changing with the run: whoever keeps them takes a copy.
+    """
     noise = Stream(seed, offset + first, count, model.device)
     template = None if template is None else template.to(model.device)
     # masks tell themselves which sites may change
     free = None if template is None or model.process.mask is not None else template == FREE
-    reverse = replace(Reverse.start(model, count, first, memory, remember=True), free=free)
+    reverse = Reverse.start(model, count, first, memory, remember=True, free=free)
     x = torch.zeros((count, model.length), dtype=torch.int64, device=model.device)
     kept: Memory = {}
     rows: Tensor | None = None
     for n, (t, stage) in enumerate(stages(model, solver, times, template)):
+        if rows is not None and not rows.shape[0]:  # all are finished
+            yield Moment(n, t, first, x, reverse.nfe, reverse.spent), {}
+            continue
         asked = reverse.at(f"step {n} (down to t = {t:g})", rows)
         local = noise.at(n) if rows is None else noise.at(n)[rows]
         part = stage(asked, local, x if rows is None else x[rows], kept)
@@ -169,7 +180,7 @@ def run(
         if alive is not None:
             kept = {name: value[alive] for name, value in kept.items()}
             rows = alive if rows is None else rows[alive]
-        yield Moment(n, t, first, x, reverse.nfe.clone(), reverse.spent.clone()), part.info
+        yield Moment(n, t, first, x, reverse.nfe, reverse.spent), part.info
 
 
 Stage = Callable[[Reverse, Noise, Tensor, Memory], Step]
@@ -179,7 +190,7 @@ def stages(
     model: Denoiser, solver: Solver, times: Tensor, template: Int64[Tensor, "#b d"] | None = None
 ) -> Iterator[tuple[float, Stage]]:
     """All of a run: fresh noise, the steps of `solver`, and the finish; each with the time it reaches."""
-    process, last = model.process, float(times[-1])
+    process, stops = model.process, times.tolist()
 
     def start(reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         x = process.prior(len(x), model.length, noise).to(model.device)
@@ -188,15 +199,15 @@ def stages(
         return Step(x, solver.begin(x, reverse.process, times, noise))
 
     def step(t: float, s: float, reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
-        return solver.step(reverse, x, t, s, noise, memory) if len(x) else Step(x, memory)
+        return solver.step(reverse, x, t, s, noise, memory)
 
     def finish(reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
-        if len(x) and not is_clean(process, last):
-            x = reverse.move(x, reverse.look(x, last), last, None, noise("finish"))
+        if not is_clean(process, stops[-1]):
+            x = reverse.move(x, reverse.look(x, stops[-1]), stops[-1], None, noise("finish"))
         return Step(x)
 
-    yield float(times[0]), start
-    for t, s in zip(times[:-1].tolist(), times[1:].tolist(), strict=True):
+    yield stops[0], start
+    for t, s in pairwise(stops):
         yield s, partial(step, t, s)
     yield 0.0, finish
 
@@ -210,8 +221,12 @@ def unfinished(process: Process, x: Tensor) -> Tensor | None:
     """Rows of `x` with a site that can still jump; None if all have one."""
     if process.mask is None and not isinstance(process, Held):
         return None
-    left = process.active(x).sum(1)
-    return None if not len(left) or int(left.min()) > 0 else torch.nonzero(left).flatten()
+    left = process.active(x)
+    if left.is_cpu:  # numpy takes half of the time
+        some = left.numpy().any(1)
+        return None if some.all() else torch.from_numpy(np.flatnonzero(some))
+    some = left.any(1)
+    return None if bool(some.all()) else torch.nonzero(some).flatten()
 
 
 def plan(

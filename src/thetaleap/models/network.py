@@ -26,7 +26,7 @@ class Headed:
     head: Callable[[Tensor], Tensor]
 
     def logits(self, sites: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
-        logits = self.head(self.hidden[sites])
+        logits = self.head(self.hidden.index_select(0, sites))
         _require_float("head output", logits)
         return logits
 
@@ -78,7 +78,7 @@ class Network:
         return replace(self, labels=labels)
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
-        inputs = [x, t.to(x.device).expand(len(x))]
+        inputs = [x, t.to(x.device).expand(x.shape[0])]
         if self.classes is not None:
             none = torch.full((len(x),), self.classes, device=x.device)
             inputs.append(none if self.labels is None else self.labels.to(x.device))
