@@ -173,7 +173,7 @@ def _exponentials_into(rows: Tensor, logits: Tensor, unit: bool) -> bool:
     # in place and one operation after the other, which takes a third of the time of torch.softmax on long rows
     total = rows.copy_(logits).exp_().sum(1, keepdim=True)
     good = not logits.shape[0] or _moderate(total)
-    if not good:  # or NaN
+    if not good:  # out of range as they are; or NaN
         rows.copy_(logits).sub_(logits.amax(1, keepdim=True)).exp_()
         total = rows.sum(1, keepdim=True)
         good = not bool(torch.isnan(total).any())
@@ -220,6 +220,7 @@ class Look:
     states: int
     where: str
     samples: Int64[Tensor, " b"] | None = None
+    """Their numbers in the run, for errors to name; by default 0, 1, ..."""
     memory: int = MEMORY
 
     @property

@@ -137,11 +137,12 @@ def sample(
                 if moment.step == times.shape[0]:
                     ends.append(moment)
                 advance()
-    x, nfes, spent = (
-        torch.cat(parts).cpu() if len(parts) > 1 else parts[0].cpu()
-        for parts in zip(*((end.x, end.nfe, end.spent) for end in ends), strict=True)
-    )
-    return Samples(x, nfes, spent, {name: float(share) for name, share in info.items()})
+    whole = (_joined([end.x for end in ends]), _joined([end.nfe for end in ends]), _joined([end.spent for end in ends]))
+    return Samples(*whole, {name: float(share) for name, share in info.items()})
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
 
 
 def run(

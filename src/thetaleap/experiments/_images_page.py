@@ -144,7 +144,7 @@ def claims_of(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Claim]:
 
 
 def _ahead(paper: str, where: str, rows: Sequence[Row], mine: str, others: Sequence[str]) -> Claim:
-    """Whether `mine` is nearer to real images than all `others`, wherever both were run."""
+    """Whether `mine` is nearer to real images than each of `others`: seen at some budget, and contradicted at none."""
     budgets: dict[int, dict[str, list[int]]] = {-1: {}, 0: {}, 1: {}}
     for own in (row for row in rows if row.method == mine):
         for other in (row for row in rows if row.nfe == own.nfe and row.method in others):
@@ -157,7 +157,8 @@ def _ahead(paper: str, where: str, rows: Sequence[Row], mine: str, others: Seque
     ]
     if not parts:
         return Claim(paper, "cannot be checked here", "no budget of this run has room for both; give more")
-    known: Verdict = "differs" if budgets[1] else "agrees" if budgets[-1] else "cannot be checked here"
+    seen = not budgets[0].keys() - budgets[-1].keys()
+    known: Verdict = "differs" if budgets[1] else "agrees" if seen else "cannot be checked here"
     more = "" if known != "cannot be checked here" else "; more samples may tell"
     return Claim(paper, known, f"{where}{mine} is {_words.listing(parts)}{_last(rows, mine, others)}{more}")
 

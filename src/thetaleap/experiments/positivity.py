@@ -34,7 +34,7 @@ from ._output import COLOURS, Claim, Report, bar, panels, verdicts, write_csv, w
 from ._text_page import UNUSUAL, markdown, points, shown
 from .text import MODEL, budgets_of, model_of
 
-NUM = 16
+NUM = 8
 GROUPS = 8
 """Of samples, whose shares give the standard error; or as many as there are samples."""
 MOST = 95.0
@@ -107,7 +107,7 @@ def run(
 
     Args:
         folder: where to; it is made.
-        num: samples of each row, at least 2; by default 16.
+        num: samples of each row, at least 2; by default 8.
         seed: of the samples.
         progress: show a bar; by default if standard error is a terminal.
         model: any that `load` knows.
