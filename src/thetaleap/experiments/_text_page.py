@@ -385,8 +385,8 @@ def draw(rows: Sequence[Row], settings: Mapping[str, Any]) -> Figure:
         _axes(panel, _paper.NFES, label, title)
     above[0].set_yscale("log")
     below[0].set_yscale("log")
-    above[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    below[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    above[1].legend(fontsize=7, frameon=False, handlelength=4, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    below[1].legend(fontsize=7, frameon=False, handlelength=4, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(f"Text: {_samples(settings)} a row, ± standard error; below, the paper's own figures")
     return figure
 

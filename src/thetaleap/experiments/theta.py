@@ -321,15 +321,14 @@ def draw(rows: Sequence[Row]) -> Figure:
                 some = [row for row in own if (row.method, row.nfe) == (method, nfe)]
                 values = [(row.entropy or 0.0) if name == "entropy" else row.value for row in some]
                 errors = [(row.entropy_se or 0.0) if name == "entropy" else row.error for row in some]
-                style: dict[str, Any] = {"color": LOOKS[method], "linestyle": line, "marker": "o", "capsize": 2}
-                panel.errorbar(
-                    [row.theta for row in some], values, errors, label=f"{method}, {nfe} evaluations", **style
-                )
+                style: dict[str, Any] = {"color": LOOKS[method], "linestyle": line, "marker": "o", "markersize": 4}
+                style |= {"capsize": 2, "label": f"{method}, {nfe} evaluations"}
+                panel.errorbar([row.theta for row in some], values, errors, **style)
             if name != "entropy":
                 panel.axvspan(*BEST[method], color=LOOKS[method], alpha=0.08)
         panel.set_xlabel("θ")
         panel.set_ylabel({"entropy": "entropy, bits", "distance": "Fréchet distance"}.get(name, name))
         panel.set_title(model, fontsize=10)
-        panel.legend(fontsize=7, frameon=False)
+        panel.legend(fontsize=7, frameon=False, handlelength=4)
     figure.suptitle("Quality against θ, ± standard error; shaded: where the paper has the best", fontsize=11)
     return figure
