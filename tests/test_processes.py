@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -96,6 +98,14 @@ def test_kernel_is_bayes_rule(process, u, share, seed) -> None:
     if process.mask is None:
         kernel[np.arange(len(c)), present] = 0
     np.testing.assert_allclose(process.kernel(c, present, tensor(a_t), tensor(a_s)), kernel, rtol=1e-7, atol=1e-13)
+
+
+def test_sites_without_a_mask_stay_where_masks_go_at_any_rate() -> None:
+    """At time 0 the rate is infinite, which times nothing is not a number."""
+    process, x = tl.Masked(3), torch.tensor([[3, 1]])
+    assert process.intensity_bound(x, tensor(0.0)).tolist() == [[math.inf, 0.0]]
+    one, each = tensor(1.0), tensor(1.0).view(1, 1)
+    assert process.kernel_bound(x, one, one).tolist() == process.kernel_bound(x, each, each).tolist() == [[1.0, 0.0]]
 
 
 @EACH

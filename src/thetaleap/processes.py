@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
@@ -126,8 +127,8 @@ class Masked:
     def _at_masks(self, x: Int64[Tensor, "*n"], value: float | Tensor) -> Float64[Tensor, ...]:
         """`value` where there is a mask, otherwise 0."""
         if isinstance(value, float) and x.is_cpu:  # numpy takes half of the time
-            return torch.from_numpy((x.numpy() == self.mask) * value)
-        return (x == self.mask) * torch.as_tensor(value, dtype=torch.float64)
+            return torch.from_numpy(np.where(x.numpy() == self.mask, value, 0.0))
+        return torch.where(x == self.mask, torch.as_tensor(value, dtype=torch.float64, device=x.device), 0.0)
 
     def likelihood(self, present: Tokens, t: Tensor) -> Rows:
         alpha, values = self.schedule.alpha(t), torch.arange(self.states, device=present.device)
