@@ -269,7 +269,7 @@ def test_a_sample_ends_with_the_block_that_holds_the_stop_token(solver: Solver) 
     everything = tl.sample(spelling(words), tl.Blocks(solver, 2), template=template, **steps)
     assert everything.x.tolist() == words.tolist()
     assert out.nfe[2] == everything.nfe[2]
-    assert out.nfe[1] < out.nfe[0] < out.nfe[2], "later blocks are not run"
+    assert bool((out.nfe < everything.nfe)[:2].all()), "later blocks are not run"
     if isinstance(solver, tl.FirstHitting) or solver == tl.Tweedie(tl.FixedCount()):
         assert out.nfe.tolist() == [4, 2, 6]
     for moment in seen:  # what is filled is filled as soon as the block is complete

@@ -96,7 +96,7 @@ def chance(heads: torch.Tensor) -> float:
 
 
 def toss(x: torch.Tensor, noise: Noise) -> torch.Tensor:
-    return noise.flip(HALVES.double().expand(len(x), 2))
+    return noise.flip(HALVES.double().expand(len(x), 2))[0]
 
 
 def test_coins_without_a_choice() -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 import thetaleap as tl
 from thetaleap import metrics
-from thetaleap.planners import Counting, _visits
+from thetaleap.planners import Counting, Planner, _visits
+from thetaleap.schedules import LogLinear
 from thetaleap.solvers import Solver
 
 from . import reference_memory
@@ -135,6 +137,46 @@ def test_fixed_counts_and_orders() -> None:
     turned = [tuple((site + shift) % 5 for site in order) for shift in range(5)]
     law = tl.exact.law(case.model, tl.Tweedie(planner=tl.LowDiscrepancy()), grid)
     close(law, reference_memory.ordered(case.truth, grid.tolist(), turned))
+
+
+def goes_at(
+    planner: Planner, steps: int, seed: int, template: torch.Tensor | None = None, num: int = 50
+) -> torch.Tensor:
+    """The step in which each of twelve sites of `num` samples is unmasked; -1 where it was given."""
+    model, seen = tl.oracles.markov_chain(torch.full((2, 2), 0.5, dtype=torch.float64), 12), []
+    grid = tl.grids.power(1.0, 0.0, 24, exponent=1.5)[:: 24 // steps]
+    tl.sample(
+        model, tl.Tweedie(planner), grid=grid, num=num, seed=seed, template=template, on_step=lambda m: seen.append(m.x)
+    )
+    masked = torch.stack([x == model.process.mask for x in seen[: steps + 1]]).long()
+    assert bool((masked.diff(dim=0) <= 0).all()), "masks never come back"
+    return masked.sum(0) - 1
+
+
+@pytest.mark.parametrize("planner", [tl.Bernoulli(), tl.FixedCount(), tl.LowDiscrepancy()], ids=repr)
+@pytest.mark.parametrize("given", [(), (0, 5, 6)], ids=["all free", "some given"])
+def test_a_seed_sends_the_sites_in_the_same_order_on_every_grid(planner, given) -> None:
+    """On a grid of a fine one's times, a site goes in the step that holds the fine one's."""
+    template = torch.full((12,), tl.FREE)
+    template[list(given)] = 1
+    for seed in range(5):
+        fine = goes_at(planner, 24, seed, template)
+        assert bool((fine[:, list(given)] == -1).all())
+        free = fine >= 0
+        assert int(free.sum()) == 50 * (12 - len(given)), "all go"
+        for steps in (1, 3, 8):
+            coarse = goes_at(planner, steps, seed, template)
+            assert torch.equal(coarse[free], fine[free] // (24 // steps))
+
+
+def test_each_site_goes_when_the_process_says() -> None:
+    """Chi-square at 1e-9 on the steps of 6e4 sites; chances that are off by a tenth would be caught surely."""
+    alpha, steps = LogLinear().alpha, 24
+    grid = tl.grids.power(1.0, 0.0, steps, exponent=1.5)
+    left = (1 - alpha(grid)) / (1 - alpha(grid[0]))
+    goes = goes_at(tl.Bernoulli(), steps, seed=1, num=5000).flatten()
+    observed = torch.bincount(goes, minlength=steps).numpy()
+    assert scipy.stats.chisquare(observed, len(goes) * (left[:-1] - left[1:]).numpy()).pvalue > 1e-9
 
 
 def test_orders_by_hand() -> None:

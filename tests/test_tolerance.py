@@ -149,7 +149,9 @@ class Told:
     def __getitem__(self, rows: Tensor) -> Told:
         return Told(self.inner[rows], self.x, self.log_q, rows if self.rows is None else self.rows[rows])
 
-    def choose(self, sites: Tensor, length: int, weights: Tensor, stay: bool, which: Any = None) -> Tensor:
+    def choose(
+        self, sites: Tensor, length: int, weights: Tensor, stay: bool, which: Any = None, numbers: Any = None
+    ) -> Tensor:
         owner = sites // length if self.rows is None else self.rows[sites // length]
         values = self.x[owner, sites % length]
         assert not stay
@@ -160,7 +162,10 @@ class Told:
     def pick(self, weights: Tensor, count: Tensor) -> Tensor:
         return self.inner.pick(weights, count)
 
-    def flip(self, probability: Tensor) -> Tensor:
+    def places(self, length: int) -> Tensor:
+        return self.inner.places(length)
+
+    def flip(self, probability: Tensor) -> tuple[Tensor, Tensor]:
         raise AssertionError("masks go by counts")
 
     def clock(self, sites: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .noise import Odds
+from .noise import Numbers, Odds
 
 SAME = 1e-6
 """Chances that differ by less are of one model, whose rounding depends on the rows asked for together."""
@@ -86,7 +86,7 @@ class Every:
             answer[:, site] = value
         return parent, answer, probability
 
-    def flip(self, probability: Float64[Tensor, "b d"]) -> Int64[Tensor, " n"]:
+    def flip(self, probability: Float64[Tensor, "b d"]) -> tuple[Int64[Tensor, " n"], None]:
         answer = self._scripted()
         if answer is None:
             self.settle()
@@ -95,7 +95,10 @@ class Every:
             self.tossed.append(answer if self.rows is None else none.index_copy(0, self.rows, answer))
             if not self.foresee:
                 self.settle()
-        return torch.nonzero(answer.flatten()).flatten()
+        return torch.nonzero(answer.flatten()).flatten(), None
+
+    def places(self, length: int) -> None:
+        """Coins step by step have fewer ways to fall than numbers for a whole run."""
 
     def choose(
         self,
@@ -104,6 +107,7 @@ class Every:
         weights: Float64[Tensor, "k S"],
         stay: bool,
         which: Int64[Tensor, " n"] | None = None,
+        numbers: Numbers = None,
     ) -> Int64[Tensor, " n"]:
         answer, foreseen = self._scripted(), self._scripted()
         total = weights.sum(1, keepdim=True)

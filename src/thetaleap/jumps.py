@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .denoiser import Alike, Seen
 from .intensity import Intensity
-from .noise import Noise
+from .noise import Noise, Numbers
 from .processes import Process
 
 Rule = Literal["exact", "reject", "euler"]
@@ -59,7 +59,7 @@ def leap(
     bound = intensity.bound() * h
     # total e^-total is largest at 1
     ceiling = jump_probability(bound.clamp(max=1) if rule == "reject" else bound, rule).expand_as(x)
-    sites = noise.flip(ceiling)
+    sites, numbers = noise.flip(ceiling)
     rows, which = distinct(sites, x.shape[1], intensity.alike())
     stay = not intensity.tight or rule == "reject"
     positive = Share(0, 0)
@@ -77,7 +77,7 @@ def leap(
         scale = jump_probability(total * h, rule) / (total * _at(ceiling, rows))
         return rates.mul_(torch.where(total > 0, scale, 0.0).unsqueeze(1))
 
-    x = jump(x, sites, Rows(weights, rows, which, intensity.at_once), noise, stay)
+    x = jump(x, sites, Rows(weights, rows, which, intensity.at_once), noise, stay, numbers)
     return x, positive
 
 
@@ -99,16 +99,24 @@ def move(
     """Draw every site from its exact one-site kernel, from alpha_t back to alpha_s."""
     bound = process.kernel_bound(x, alpha_t, alpha_s)
     bound = bound if bound.shape == x.shape else bound.expand_as(x)
-    sites = noise.flip(bound)
+    sites, numbers = noise.flip(bound)
+    if process.mask is not None and process.known_totals:
+        return unmask(x, sites, seen, noise, numbers)
     rows, which = distinct(sites, x.shape[1], seen.alike())
-    if process.mask is not None and process.known_totals:  # a mask that goes becomes what the conditional says
-        return jump(x, sites, Rows(seen.odds, rows, which, seen.at_once), noise, stay=False)
 
     def weights(rows: Int64[Tensor, " k"]) -> Float64[Tensor, "k S"]:
         kernel = process.kernel(seen.probabilities(rows), x.flatten()[rows], alpha_t, alpha_s)
         return kernel / _at(bound, rows).unsqueeze(1)
 
-    return jump(x, sites, Rows(weights, rows, which, seen.at_once), noise, stay=not process.known_totals)
+    return jump(x, sites, Rows(weights, rows, which, seen.at_once), noise, not process.known_totals, numbers)
+
+
+def unmask(
+    x: Int64[Tensor, "b d"], sites: Int64[Tensor, " n"], seen: Seen, noise: Noise, numbers: Numbers = None
+) -> Int64[Tensor, "b d"]:
+    """Draw `sites` from their conditionals, each on its own."""
+    rows, which = distinct(sites, x.shape[1], seen.alike())
+    return jump(x, sites, Rows(seen.odds, rows, which, seen.at_once), noise, False, numbers)
 
 
 def distinct(
@@ -136,23 +144,27 @@ class Rows:
     which: Int64[Tensor, " n"] | None
     at_once: int
 
-    def chunks(self, sites: Int64[Tensor, " n"]) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Some of the `sites` after each other, with rows of weights and which of these each has."""
-        if self.which is not None:
-            yield sites, self.weights(self.rows), self.which
+    def chunks(
+        self, sites: Int64[Tensor, " n"], numbers: Numbers
+    ) -> Iterator[tuple[Tensor, Numbers, Tensor, Tensor | None]]:
+        """Some of the `sites` after each other, with their numbers, rows of weights, and which of these each has."""
+        if self.which is not None or sites.shape[0] <= self.at_once:
+            yield sites, numbers, self.weights(self.rows), self.which
             return
-        for some in sites.split(self.at_once) if sites.shape[0] > self.at_once else (sites,):
-            yield some, self.weights(some), None
+        for first in range(0, sites.shape[0], self.at_once):
+            part = slice(first, first + self.at_once)
+            yield sites[part], None if numbers is None else numbers[part], self.weights(sites[part]), None
 
 
 def jump(
-    x: Int64[Tensor, "b d"], sites: Int64[Tensor, " n"], rows: Rows, noise: Noise, stay: bool
+    x: Int64[Tensor, "b d"], sites: Int64[Tensor, " n"], rows: Rows, noise: Noise, stay: bool, numbers: Numbers
 ) -> Int64[Tensor, "b d"]:
-    """Draw new values at `sites`; with `stay`, what is missing of one in a row leaves the site as it is."""
+    """Draw new values at `sites`, by `numbers` or by fresh ones; with `stay`, what is missing of one in a row leaves
+    the site as it is."""
     x = x.clone(memory_format=torch.contiguous_format)
     flat = x.view(-1)
-    for some, weights, which in rows.chunks(sites):
-        values = noise.choose(some, x.shape[1], weights, stay, which)
+    for some, at_hand, weights, which in rows.chunks(sites, numbers):
+        values = noise.choose(some, x.shape[1], weights, stay, which, at_hand)
         if stay:
             moved = values < weights.shape[1]
             some, values = some[moved], values[moved]

@@ -6,6 +6,9 @@ first (`pick`), when (`clock`). `Stream` answers at random; its twin in `exact.p
 Every uniform is a pure function of (seed, sample, step, label, site): Philox4x64-10 (Salmon et al., SC 2011) with
 the seed as key and counter words (sample and site, step, label, round). So sample i is the same whatever the
 batch, the sharding or the device: the numbers are made on the CPU and moved.
+
+One number decides whether a site jumps and where to, as in one draw from all that may happen there: if u < p says that
+it does, u/p is uniform in [0, 1) again, and chooses.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ SHY = 1 - 2.0**-53
 """A number below one, times this and a total, is below the total even where the product rounds up."""
 Odds = Bool[Tensor, "b d"] | Float64[Tensor, "b d"]
 """Who may be picked, or the logarithms of odds."""
+Numbers = Float64[Tensor, " n"] | None
+"""Uniforms in [0, 1) to make choices by, where there are some at hand."""
 
 
 @runtime_checkable
@@ -48,8 +53,13 @@ class Noise(Protocol):
         """The same source for the samples at `rows` of this batch."""
         ...
 
-    def flip(self, probability: Float64[Tensor, "b d"]) -> Int64[Tensor, " n"]:
-        """Toss a coin at every site; give the flat indices (sample * d + site) of the heads, in order."""
+    def flip(self, probability: Float64[Tensor, "b d"]) -> tuple[Int64[Tensor, " n"], Numbers]:
+        """Toss a coin at every site; give the flat indices (sample * d + site) of the heads, in order, and what is left
+        of their numbers for a choice there."""
+        ...
+
+    def places(self, length: int) -> Float64[Tensor, "b d"] | None:
+        """Uniforms in (0, 1] for a whole run, to decide by them as by coins in many steps; None: toss the coins."""
         ...
 
     def choose(
@@ -59,8 +69,10 @@ class Noise(Protocol):
         weights: Float64[Tensor, "k S"],
         stay: bool,
         which: Int64[Tensor, " n"] | None = None,
+        numbers: Numbers = None,
     ) -> Int64[Tensor, " n"]:
-        """Draw a value at each of `sites`, with probabilities ``weights[which]`` (by default a row for each site).
+        """Draw a value at each of `sites`, with probabilities ``weights[which]`` (by default a row for each site), by
+        these `numbers` or by fresh ones.
 
         With `stay` the weights may sum to less than one, and S is the answer for what is missing; without, they
         are divided by their sum.
@@ -178,11 +190,20 @@ class Stream:
         if mine is None or sites is None or sites.shape[0]:
             parts[id(self.rows)] = (self.rows, sites)
 
-    def flip(self, probability: Float64[Tensor, "b d"]) -> Int64[Tensor, " n"]:
-        u = self._numbers("flip", probability.shape[1])
+    def flip(self, probability: Float64[Tensor, "b d"]) -> tuple[Int64[Tensor, " n"], Numbers]:
+        length = probability.shape[1]
+        u = self._numbers("flip", length)
         if probability.is_cpu:  # numpy takes a third of the time
-            return torch.from_numpy((u < probability.numpy()).ravel().nonzero()[0])
-        return where(torch.from_numpy(u).to(self.device) < probability)
+            p = probability.numpy()
+            sites = (u < p).ravel().nonzero()[0]
+            chance = p.ravel()[sites] if p.flags.c_contiguous else p[sites // length, sites % length]
+            return torch.from_numpy(sites), torch.from_numpy(u.ravel()[sites] / chance)
+        tossed = torch.from_numpy(u).to(self.device)
+        heads = where(tossed < probability)
+        return heads, tossed.flatten()[heads] / probability[heads // length, heads % length]
+
+    def places(self, length: int) -> Float64[Tensor, "b d"]:
+        return torch.from_numpy(1 - self._numbers("places", length)).to(self.device)
 
     def choose(
         self,
@@ -191,9 +212,12 @@ class Stream:
         weights: Float64[Tensor, "k S"],
         stay: bool,
         which: Int64[Tensor, " n"] | None = None,
+        numbers: Numbers = None,
     ) -> Int64[Tensor, " n"]:
-        u = self._numbers("choose", length, sites).ravel()[sites.cpu().numpy()]
-        return inverse_cdf(weights, torch.from_numpy(u).to(self.device), stay, which)
+        if numbers is None:
+            fresh = self._numbers("choose", length, sites).ravel()[sites.cpu().numpy()]
+            numbers = torch.from_numpy(fresh).to(self.device)
+        return inverse_cdf(weights, numbers, stay, which)
 
     def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
         u = torch.from_numpy(self._numbers("pick", weights.shape[1])).to(self.device)
@@ -214,6 +238,18 @@ def where(true: Bool[Tensor, "b d"]) -> Int64[Tensor, " n"]:
     if true.is_cpu:  # numpy takes a third of the time
         return torch.from_numpy(true.numpy().ravel().nonzero()[0])
     return torch.nonzero(true.flatten()).flatten()
+
+
+def within(
+    active: Bool[Tensor, "b d"], level: Float64[Tensor, "b d"], high: float, low: float
+) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"]]:
+    """Flat indices of the `active` sites whose level is above `low`; and how far from `high` to there it is, of 1."""
+    if level.is_cpu:  # numpy takes a third of the time
+        levels = level.numpy()
+        sites = (active.numpy() & (levels > low)).ravel().nonzero()[0]
+        return torch.from_numpy(sites), torch.from_numpy((high - levels.ravel()[sites]) / (high - low))
+    sites = where(active & (level > low))
+    return sites, (high - level.flatten()[sites]) / (high - low)
 
 
 def piece(rows: Tensor) -> int:

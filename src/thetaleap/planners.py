@@ -18,8 +18,8 @@ from torch import Tensor
 
 from .checks import require, require_choice, require_number
 from .denoiser import Look, Seen
-from .jumps import Rows, jump, move
-from .noise import Noise, largest, where
+from .jumps import move, unmask
+from .noise import Noise, largest, where, within
 from .processes import Process
 
 Plan = Mapping[str, Tensor]
@@ -70,7 +70,17 @@ class Planner(ABC):
 
 @dataclass(frozen=True)
 class Bernoulli(Planner):
-    """The law of the process itself: each site goes with probability ``(alpha_s - alpha_t)/(1 - alpha_t)``."""
+    """The law of the process itself: each site goes with probability ``(alpha_s - alpha_t)/(1 - alpha_t)``.
+
+    That is to say, when ``1 - alpha`` has come down to a level that is uniform below where it starts. The levels are
+    drawn once for a run, so that the same seed sends the sites in the same order whatever the grid.
+    """
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        if process.mask is None:
+            return {}
+        start = 1 - process.schedule.alpha(stops[0]).to(x.device)
+        return {name: places * start for name, places in _kept("level", noise, x).items()}
 
     def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> Pace:
         alpha = process.schedule.alpha
@@ -80,8 +90,12 @@ class Bernoulli(Planner):
     def move(
         self, process: Process, x: Tensor, seen: Seen, t: float, s: float, noise: Noise, plan: Plan
     ) -> Int64[Tensor, "b d"]:
-        alpha = process.schedule.alpha
-        return move(process, x, seen, alpha(t), alpha(s), noise)
+        alpha_t, alpha_s = process.schedule.alpha(t), process.schedule.alpha(s)
+        level = plan.get("level")
+        if level is None:
+            return move(process, x, seen, alpha_t, alpha_s, noise)
+        sites, numbers = within(process.active(x), level, 1 - float(alpha_t), 1 - float(alpha_s))
+        return unmask(x, sites, seen, noise, numbers)
 
 
 class Counting(Planner):
@@ -123,10 +137,15 @@ class Counting(Planner):
 
 @dataclass(frozen=True)
 class FixedCount(Counting):
-    """As many sites as the process unmasks on average, chosen uniformly."""
+    """As many sites as the process unmasks on average, chosen uniformly: in an order that is drawn once for a run."""
+
+    def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
+        return {**super().begin(x, process, stops, noise), **_kept("order", noise, x), **_kept("value", noise, x)}
 
     def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
-        return _reveal(x, seen, noise("which").pick(allowed, count), noise)
+        order = plan.get("order")
+        keep = noise("which").pick(allowed, count) if order is None else largest(order.where(allowed, 0.0), count)
+        return _reveal(x, seen, keep, noise, plan)
 
 
 @dataclass(frozen=True)
@@ -154,11 +173,11 @@ class LowDiscrepancy(Counting):
         row = (torch.arange(height, device=x.device) - shift[0].unsqueeze(1)) % height
         column = (torch.arange(width, device=x.device) - shift[1].unsqueeze(1)) % width
         shifted = rank[row.unsqueeze(2), column.unsqueeze(1)].flatten(1)
-        return {**super().begin(x, process, stops, noise), "rank": shifted}
+        return {**super().begin(x, process, stops, noise), "rank": shifted, **_kept("value", noise, x)}
 
     def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
         early = (-plan["rank"].to(torch.float64)).masked_fill(~allowed, -math.inf)
-        return _reveal(x, seen, largest(early, count), noise)
+        return _reveal(x, seen, largest(early, count), noise, plan)
 
 
 def _any_of(noise: Noise, each: Tensor, size: int) -> Int64[Tensor, " b"]:
@@ -265,7 +284,7 @@ class EntropyBounded(Planner):
         before = order.nan_to_num(posinf=0.0).cumsum(1) - order  # of all surer sites; minus infinity past the last
         count = ((before <= self.gamma) & torch.isfinite(order)).sum(1)
         keep = largest(-entropy, torch.maximum(count, active.any(1).long()))
-        return _reveal(x, seen, keep & active, noise)
+        return _reveal(x, seen, keep & active, noise, plan)
 
 
 @dataclass(frozen=True)
@@ -309,10 +328,16 @@ class InBlocks(Counting):
         return self.inner.go(x, seen, allowed, count, noise, plan)
 
 
-def _reveal(x: Tensor, seen: Seen, keep: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, "b d"]:
+def _kept(name: str, noise: Noise, x: Tensor) -> Plan:
+    """Numbers of the sites of `x` for the whole run, to go into the plan; nothing if there are none."""
+    places = noise(name).places(x.shape[1])
+    return {} if places is None else {name: places}
+
+
+def _reveal(x: Tensor, seen: Seen, keep: Bool[Tensor, "b d"], noise: Noise, plan: Plan) -> Int64[Tensor, "b d"]:
     """Draw the sites `keep` from their conditionals, each on its own."""
-    sites = where(keep)
-    return jump(x, sites, Rows(seen.odds, sites, None, seen.at_once), noise("value"), stay=False)
+    sites, value = where(keep), plan.get("value")
+    return unmask(x, sites, seen, noise("value"), None if value is None else 1 - value.flatten()[sites])
 
 
 def _even_counts(sites: Tensor, moves: int) -> Int64[Tensor, "b moves"]:

@@ -58,7 +58,7 @@ class Watched(Solver):
         y, _ = leap(x, before, t - rho, noise("predict"), "reject")
         mixed = Combined(x, before, reverse.intensity(y, rho), 1 / (2 * self.theta), where_earlier=True)
         moved, _ = leap(x, mixed, t - s, noise("correct"), "reject")
-        sites = noise("watch").flip(jump_probability(before.bound() * (t - s), "exact").expand_as(x))
+        sites, _ = noise("watch").flip(jump_probability(before.bound() * (t - s), "exact").expand_as(x))
         positive = Share(0, 0)
         for some in sites.split(mixed.at_once):
             rates = mixed.rows(some)

@@ -33,7 +33,7 @@ class FirstHitting(Solver):
         process, (batch, length) = reverse.process, x.shape
         alpha_t, alpha_s = process.schedule.alpha(t), process.schedule.alpha(s)
         hit = torch.zeros(batch * length, dtype=torch.bool, device=x.device)
-        hit[noise("hit").flip(process.kernel_bound(x, alpha_t, alpha_s))] = True
+        hit[noise("hit").flip(process.kernel_bound(x, alpha_t, alpha_s))[0]] = True
         hit = hit.view_as(x)
         clock = torch.where(hit, noise("when").clock(hit), torch.inf)
         when, order = torch.sort(clock, dim=1)

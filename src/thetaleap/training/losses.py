@@ -22,7 +22,7 @@ def noised(process: Process, x0: Int64[Tensor, "b d"], t: Float64[Tensor, " b"],
     """Sequences `x0` run forwards to times `t`, each site on its own."""
     batch, length = x0.shape
     if isinstance(process, Masked):
-        lost = noise("noised").flip((1 - process.schedule.alpha(t)).unsqueeze(1).expand(batch, length))
+        lost, _ = noise("noised").flip((1 - process.schedule.alpha(t)).unsqueeze(1).expand(batch, length))
         return x0.flatten().index_fill(0, lost, process.mask).view_as(x0)
     sites, time = torch.arange(batch * length, device=x0.device), t.repeat_interleave(length).unsqueeze(1)
     values = torch.arange(process.states + (process.mask is not None), device=x0.device)
