@@ -22,10 +22,8 @@ PILOT_SEED, DRAW_SEED, ORDER_SEED = 0, 1, 2
 def orders(model: tl.oracles.MarkovChain, planner: Ordered, num: int, seed: int) -> torch.Tensor:
     """Sites in the order in which `planner` unmasks them, for `num` samples."""
     noise, x = Stream(seed, 0, num), torch.full((num, model.length), model.process.mask)
-    if isinstance(planner, tl.LowDiscrepancy):
-        stops = counted(model, (model.length,))
-        return torch.argsort(planner.begin(x, model.process, stops, noise)["rank"], 1)
-    return torch.argsort(noise("order").clock(torch.ones_like(x, dtype=torch.bool)), 1)
+    stops = counted(model, (model.length,))
+    return torch.argsort(planner.begin(x, model.process, stops, noise)["order"], 1, descending=True)
 
 
 def path_kl(

@@ -59,7 +59,7 @@ class Noise(Protocol):
         ...
 
     def places(self, length: int) -> Float64[Tensor, "b d"] | None:
-        """Uniforms in (0, 1] for a whole run, to decide by them as by coins in many steps; None: toss the coins."""
+        """Uniforms in [0, 1) to keep for a whole run, in which each is used once; None: ask step by step."""
         ...
 
     def choose(
@@ -203,7 +203,7 @@ class Stream:
         return heads, tossed.flatten()[heads] / probability[heads // length, heads % length]
 
     def places(self, length: int) -> Float64[Tensor, "b d"]:
-        return torch.from_numpy(1 - self._numbers("places", length)).to(self.device)
+        return torch.from_numpy(self._numbers("places", length)).to(self.device)
 
     def choose(
         self,
@@ -222,7 +222,7 @@ class Stream:
     def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
         u = torch.from_numpy(self._numbers("pick", weights.shape[1])).to(self.device)
         if weights.dtype == torch.bool:
-            return largest(torch.where(weights, u, -1.0), count)
+            return largest(u, count, among=weights)
         gumbel = -torch.log(-torch.log(u.clamp_min(2.0**-54)))  # u = 0, the only one below, would be infinite
         return largest(weights + gumbel, count)
 
@@ -284,15 +284,19 @@ def inverse_cdf(
     return torch.searchsorted(cdf, u.unsqueeze(-1), right=True).squeeze(-1)
 
 
-def largest(key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
-    """The `count` largest entries of each row; of equal ones the first."""
+def largest(
+    key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], among: Bool[Tensor, "b d"] | None = None
+) -> Bool[Tensor, "b d"]:
+    """The `count` largest entries of each row, all or those `among`; of equal ones the first."""
     length = key.shape[1]
     if key.is_cpu:  # numpy sorts rows several times as fast
         keys, wanted = key.detach().numpy(), count.numpy()
+        keys = keys if among is None else np.where(among.numpy(), keys, -np.inf)
         last = np.sort(keys, 1)[np.arange(len(wanted)), length - np.maximum(wanted, 1)]
         keep = ~(keys < last[:, None]) & (wanted > 0)[:, None]  # NaN is the largest of all
-        if np.array_equal(keep.sum(1), wanted):  # no ties
+        if np.count_nonzero(keep) == wanted.sum():  # no ties
             return torch.from_numpy(keep)
+    key = key if among is None else torch.where(among, key, -torch.inf)
     order = torch.argsort(key, dim=1, descending=True, stable=True)
     ranks = torch.arange(length, device=key.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, ranks) < count.unsqueeze(1)

@@ -80,7 +80,7 @@ class Bernoulli(Planner):
         if process.mask is None:
             return {}
         start = 1 - process.schedule.alpha(stops[0]).to(x.device)
-        return {name: places * start for name, places in _kept("level", noise, x).items()}
+        return {name: (1 - places) * start for name, places in _kept("level", noise, x).items()}
 
     def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> Pace:
         alpha = process.schedule.alpha
@@ -144,7 +144,7 @@ class FixedCount(Counting):
 
     def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
         order = plan.get("order")
-        keep = noise("which").pick(allowed, count) if order is None else largest(order.where(allowed, 0.0), count)
+        keep = noise("which").pick(allowed, count) if order is None else largest(order, count, allowed)
         return _reveal(x, seen, keep, noise, plan)
 
 
@@ -173,11 +173,10 @@ class LowDiscrepancy(Counting):
         row = (torch.arange(height, device=x.device) - shift[0].unsqueeze(1)) % height
         column = (torch.arange(width, device=x.device) - shift[1].unsqueeze(1)) % width
         shifted = rank[row.unsqueeze(2), column.unsqueeze(1)].flatten(1)
-        return {**super().begin(x, process, stops, noise), "rank": shifted, **_kept("value", noise, x)}
+        return {**super().begin(x, process, stops, noise), "order": -shifted.double(), **_kept("value", noise, x)}
 
     def go(self, x: Tensor, seen: Seen, allowed: Tensor, count: Tensor, noise: Noise, plan: Plan) -> Tensor:
-        early = (-plan["rank"].to(torch.float64)).masked_fill(~allowed, -math.inf)
-        return _reveal(x, seen, largest(early, count), noise, plan)
+        return _reveal(x, seen, largest(plan["order"], count, allowed), noise, plan)
 
 
 def _any_of(noise: Noise, each: Tensor, size: int) -> Int64[Tensor, " b"]:
@@ -337,7 +336,7 @@ def _kept(name: str, noise: Noise, x: Tensor) -> Plan:
 def _reveal(x: Tensor, seen: Seen, keep: Bool[Tensor, "b d"], noise: Noise, plan: Plan) -> Int64[Tensor, "b d"]:
     """Draw the sites `keep` from their conditionals, each on its own."""
     sites, value = where(keep), plan.get("value")
-    return unmask(x, sites, seen, noise("value"), None if value is None else 1 - value.flatten()[sites])
+    return unmask(x, sites, seen, noise("value"), None if value is None else value.flatten()[sites])
 
 
 def _even_counts(sites: Tensor, moves: int) -> Int64[Tensor, "b moves"]:

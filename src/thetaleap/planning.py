@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
 from .checks import require, require_count
 from .denoiser import Denoiser
-from .noise import Noise, Stream
+from .noise import Stream
 from .planners import FixedCount, LowDiscrepancy
 from .reverse import Reverse
 from .solvers.base import Solver
@@ -260,7 +260,8 @@ def _walk(
     process, length = model.process, model.length
     noise, wanted = Stream(seed, first, count, model.device), set(measured)
     x = process.prior(count, length, noise("pilot")).to(model.device)
-    order = _order(planner, x, model, times, noise("pilot"))
+    # what goes first has the largest number
+    order = torch.argsort(planner.begin(x, process, times, noise("pilot"))["order"], 1, descending=True)
     reverse = Reverse.start(model, count, first)
     each = torch.arange(count, device=model.device)
     for j, t in enumerate(times[:-1].tolist()):
@@ -270,13 +271,6 @@ def _walk(
         yield j, _entropy(p)
         value = noise.at(j + 1)("pilot").choose(each, 1, p[:, 0], stay=False)
         x = x.scatter(1, order[:, j : j + 1], value.unsqueeze(1))
-
-
-def _order(planner: Ordered, x: Tensor, model: Denoiser, times: Tensor, noise: Noise) -> Int64[Tensor, "b d"]:
-    """The sites of each sample in the order in which `planner` unmasks them."""
-    if isinstance(planner, LowDiscrepancy):
-        return torch.argsort(planner.begin(x, model.process, times, noise)["rank"], 1)
-    return torch.argsort(noise.clock(torch.ones_like(x, dtype=torch.bool)), 1)
 
 
 def _entropy(p: Float64[Tensor, "*n S"]) -> Float64[Tensor, "*n"]:
