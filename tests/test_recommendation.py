@@ -67,11 +67,14 @@ def test_geometry() -> None:
     assert "On trained networks" in tl.recommend(model, 4).reason
     assert "On trained networks" in tl.recommend(tl.tempered(model, 0.5), 4).reason
     assert 'geometry="line"' in tl.recommend(model, 4, geometry="none").reason
+    apart = tl.LowDiscrepancy()
     for geometry in ("line", (1, 12), (12, 1)):
-        assert tl.recommend(model, 4, geometry=geometry).solver == tl.Multistep(planner=tl.LowDiscrepancy())
+        assert tl.recommend(model, 4, geometry=geometry).solver == tl.ExponentialTrapezoidal(planner=apart)
+        for nfe in (1, 2, 3):
+            assert tl.recommend(model, nfe, geometry=geometry).solver == tl.Multistep(planner=apart)
     text = replace(model, shape=(12,))
     for lying in (text, tl.tempered(text, 0.5)):
-        assert tl.recommend(lying, 4).solver == tl.Multistep(planner=tl.LowDiscrepancy())
+        assert tl.recommend(lying, 4).solver == tl.ExponentialTrapezoidal(planner=apart)
         assert "On trained networks whose sites lie on a line" in tl.recommend(lying, 4).reason
     assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep()
     assert tl.recommend(model, 4, geometry=(3, 4)).solver == tl.Multistep()
@@ -295,5 +298,5 @@ def test_auto_needs_a_budget() -> None:
 
 
 def test_auto_is_listed() -> None:
-    assert ran("solvers").splitlines()[1].split()[:3] == ["auto", "1", "any"]
+    assert ran("solvers").splitlines()[1].split()[:3] == ["auto", "1-2", "any"]
     assert "auto takes what measured best" in ran("sample", "--help")

@@ -48,7 +48,7 @@ def list_solvers() -> None:
     """
     table = table_of("solver", "#per step", "processes", "when to use it, class and defaults")
     table.add_row(
-        AUTO, "1", "any", "what measured best for models of this kind at --nfe; it says why\n[cyan]recommend()[/]"
+        AUTO, "1-2", "any", "what measured best for models of this kind at --nfe; it says why\n[cyan]recommend()[/]"
     )
     for name, entry in SOLVERS.items():
         solver = entry.solver()
