@@ -240,18 +240,6 @@ def where(true: Bool[Tensor, "b d"]) -> Int64[Tensor, " n"]:
     return torch.nonzero(true.flatten()).flatten()
 
 
-def within(
-    active: Bool[Tensor, "b d"], level: Float64[Tensor, "b d"], high: float, low: float
-) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"]]:
-    """Flat indices of the `active` sites whose level is above `low`; and how far from `high` to there it is, of 1."""
-    if level.is_cpu:  # numpy takes a third of the time
-        levels = level.numpy()
-        sites = (active.numpy() & (levels > low)).ravel().nonzero()[0]
-        return torch.from_numpy(sites), torch.from_numpy((high - levels.ravel()[sites]) / (high - low))
-    sites = where(active & (level > low))
-    return sites, (high - level.flatten()[sites]) / (high - low)
-
-
 def piece(rows: Tensor) -> int:
     """How many of `rows` to work on at a time."""
     return rows.shape[0] if rows.is_cuda else max(1, PIECE // rows.shape[1])

@@ -19,7 +19,7 @@ from torch import Tensor
 from .checks import require, require_choice, require_number
 from .denoiser import Look, Seen
 from .jumps import move, unmask
-from .noise import Noise, largest, where, within
+from .noise import Noise, largest, where
 from .processes import Process
 
 Plan = Mapping[str, Tensor]
@@ -94,8 +94,21 @@ class Bernoulli(Planner):
         level = plan.get("level")
         if level is None:
             return move(process, x, seen, alpha_t, alpha_s, noise)
-        sites, numbers = within(process.active(x), level, 1 - float(alpha_t), 1 - float(alpha_s))
+        sites, numbers = _due(process.active(x), level, 1 - float(alpha_t), 1 - float(alpha_s))
         return unmask(x, sites, seen, noise, numbers)
+
+
+def _due(
+    active: Bool[Tensor, "b d"], level: Float64[Tensor, "b d"], high: float, low: float
+) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"]]:
+    """Flat indices of the `active` sites whose level is above `low`, and where each is between `high`, 0, and `low`, 1:
+    uniform again, to choose by."""
+    if level.is_cpu:  # numpy takes a third of the time
+        levels = level.numpy()
+        sites = (active.numpy() & (levels > low)).ravel().nonzero()[0]
+        return torch.from_numpy(sites), torch.from_numpy((high - levels.ravel()[sites]) / (high - low))
+    sites = where(active & (level > low))
+    return sites, (high - level.flatten()[sites]) / (high - low)
 
 
 class Counting(Planner):
