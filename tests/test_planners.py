@@ -11,7 +11,8 @@ import scipy.stats
 import torch
 
 import thetaleap as tl
-from thetaleap import metrics
+from thetaleap import metrics, noise
+from thetaleap.noise import philox
 from thetaleap.planners import Counting, Planner, _visits
 from thetaleap.schedules import LogLinear
 from thetaleap.solvers import Solver
@@ -167,6 +168,20 @@ def test_a_seed_sends_the_sites_in_the_same_order_on_every_grid(planner, given) 
         for steps in (1, 3, 8):
             coarse = goes_at(planner, steps, seed, template)
             assert torch.equal(coarse[free], fine[free] // (24 // steps))
+
+
+@pytest.mark.parametrize(
+    "planner", [tl.Bernoulli(), tl.FixedCount(), tl.LowDiscrepancy(), tl.EntropyBounded(gamma=9.0)], ids=repr
+)
+def test_steps_draw_no_numbers_of_their_own(planner, monkeypatch) -> None:
+    """Those of a run are drawn at its start, however many steps; but for a planner that sees the conditionals."""
+    drawn = []
+    monkeypatch.setattr(noise, "philox", lambda *question: drawn.append(question) or philox(*question))
+    for steps in (3, 24):
+        drawn.clear()
+        goes_at(planner, steps, seed=0)
+        in_steps = [counter for _, counter, _ in drawn if counter[1] > 0]  # the second word is the step
+        assert bool(in_steps) == isinstance(planner, tl.EntropyBounded)
 
 
 def test_each_site_goes_when_the_process_says() -> None:
