@@ -194,6 +194,15 @@ def test_each_site_goes_when_the_process_says() -> None:
     assert scipy.stats.chisquare(observed, len(goes) * (left[:-1] - left[1:]).numpy()).pvalue > 1e-9
 
 
+def test_masks_where_alpha_rounds_to_one_go_in_the_last_step() -> None:
+    model = tl.oracles.markov_chain(torch.full((2, 2), 0.5, dtype=torch.float64), 12)
+    grid = torch.tensor([1e-17, 0.0], dtype=torch.float64)
+    assert float(model.process.schedule.alpha(grid[0])) == 1
+    out = tl.sample(model, tl.Tweedie(), grid=grid, num=5)
+    assert out.nfe.tolist() == [1] * 5
+    assert int(out.x.max()) < model.process.mask
+
+
 def test_orders_by_hand() -> None:
     assert torch.argsort(_visits(1, 8)[0]).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
     grid = _visits(4, 4)

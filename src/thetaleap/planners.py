@@ -77,9 +77,9 @@ class Bernoulli(Planner):
     """
 
     def begin(self, x: Tensor, process: Process, stops: Float64[Tensor, " m"], noise: Noise) -> Plan:
-        if process.mask is None:
+        start = 1 - float(process.schedule.alpha(stops[0]))
+        if process.mask is None or start == 0:  # no room below for levels: what is masked there goes surely
             return {}
-        start = 1 - process.schedule.alpha(stops[0]).to(x.device)
         return {name: (1 - places) * start for name, places in _kept("level", noise, x).items()}
 
     def pace(self, process: Process, x: Tensor, earlier: Look, t: float, s: float, plan: Plan) -> Pace:
