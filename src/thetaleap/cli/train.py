@@ -19,7 +19,7 @@ from .base import app, print_lines, require_folder
 
 DEFAULT = Recipe()
 DATA = "Text, a .npy or .parquet file of token rows, or MNIST's idx file of images (.gz or not); sums: word problems."
-WORDS = f"Of text: {', '.join(TOKENIZERS)}; pixels for images."
+WORDS = f"Of text: {', '.join(TOKENIZERS)} (as bpe:1024, with the number of tokens); pixels for images."
 
 
 def _recipe(help: str) -> Any:
@@ -51,6 +51,7 @@ def train_command(
     decay: Annotated[float, _recipe("Weight decay.")] = DEFAULT.decay,
     average: Annotated[float, _recipe("Of the weights: how much of the average is kept in a step.")] = DEFAULT.average,
     clip: Annotated[float, _recipe("The largest norm of a gradient.")] = DEFAULT.clip,
+    dropout: Annotated[float, _recipe("How often an entry of the residual stream is dropped.")] = DEFAULT.dropout,
     drop_label: Annotated[float, _recipe("How often a label is left out, for guidance.")] = DEFAULT.drop_label,
     weighting: Annotated[str, _recipe("Of the masked bound: t, or lambda for times even in what is lost.")] = "t",
     precision: Annotated[str, _recipe("In which to train: float32 or bfloat16.")] = DEFAULT.precision,

@@ -78,6 +78,46 @@ class Lexicon:
         return text
 
 
+@dataclass(frozen=True)
+class BytePairs:
+    """Byte pairs fitted to one text: `model` is the JSON of the `tokenizers` library."""
+
+    model: str
+
+    @staticmethod
+    def fit(text: str, states: int) -> BytePairs:
+        """The `states` byte pairs that shorten `text` most, found greedily (Sennrich et al., 2016)."""
+        require(256 <= states <= 2**16, "tokenizer", f"bpe:{states}", "give a vocabulary of 256 to 65536 tokens")
+        import tokenizers
+
+        pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
+        pairs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        pairs.decoder = tokenizers.decoders.ByteLevel()
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+        trainer = tokenizers.trainers.BpeTrainer(vocab_size=states, initial_alphabet=alphabet, show_progress=False)
+        pairs.train_from_iterator([text], trainer)
+        return BytePairs(pairs.to_str())
+
+    @property
+    def states(self) -> int:
+        return _pairs(self.model).get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        return _pairs(self.model).encode(text).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        for n, token in enumerate(ids):
+            require(0 <= token < self.states, f"ids[{n}]", token, f"the tokens are 0 to {self.states - 1}")
+        return _pairs(self.model).decode(list(ids))
+
+
+@lru_cache(maxsize=8)
+def _pairs(model: str) -> Any:
+    import tokenizers
+
+    return tokenizers.Tokenizer.from_str(model)
+
+
 @lru_cache(maxsize=8)
 def _places(words: tuple[str, ...]) -> dict[str, int]:
     return {word: n for n, word in enumerate(words)}

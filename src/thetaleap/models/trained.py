@@ -14,7 +14,7 @@ from ..processes import Masked, Uniform
 from ..schedules import LogLinear
 from .masked_lm import Letters
 from .network import Network, from_network
-from .tokenizers import GPT2, Lexicon
+from .tokenizers import GPT2, BytePairs, Lexicon
 from .transformer import Sizes, Transformer
 from .weights import fit, read_weights
 
@@ -75,6 +75,8 @@ def _tokenizer(kind: Any) -> Any:
         return Letters(kind["alphabet"])
     if "words" in kind:
         return Lexicon(tuple(kind["words"]))
+    if "pairs" in kind:
+        return BytePairs(json.dumps(kind["pairs"]))
     from ..training.data import Bytes
 
     return GPT2() if kind["name"] == "gpt2" else Bytes()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..checks import require, require_choice, require_count
 from ..models.masked_lm import Letters
-from ..models.tokenizers import gpt2
+from ..models.tokenizers import BytePairs, gpt2
 from ..noise import Noise
 
 HELD_OUT = 0.1
@@ -112,8 +112,8 @@ def read_corpus(path: str | Path, tokenizer: str | None = None, levels: int = LE
 
     Args:
         path: the file. Labels of an idx file are read from the file beside it that MNIST has for them.
-        tokenizer: for text, "char" (the characters that occur), "bytes" or "gpt2"; by default "char". "pixels" for
-            images.
+        tokenizer: for text, "char" (the characters that occur), "bytes", "bpe:1024" (so many byte pairs, fitted to
+            the part to train on) or "gpt2"; by default "char". "pixels" for images.
         levels: grey levels of pixels.
         side: height and width to which images are shrunk, by averages: 28, 14 or 7.
     """
@@ -131,7 +131,9 @@ def read_corpus(path: str | Path, tokenizer: str | None = None, levels: int = LE
 
 
 def _read_text(file: Path, digest: str, tokenizer: str) -> Corpus:
-    require_choice("tokenizer", tokenizer, TOKENIZERS)
+    name, _, size = tokenizer.partition(":")
+    require_choice("tokenizer", name, TOKENIZERS)
+    require(size.isdigit() if name == "bpe" else not size, "tokenizer", tokenizer, "write bpe:1024, or a plain name")
     raw = file.read_bytes()
     try:
         text = raw.decode("utf-8")
@@ -139,19 +141,25 @@ def _read_text(file: Path, digest: str, tokenizer: str) -> Corpus:
         line = raw[: error.start].count(b"\n") + 1
         raise ValueError(f"data={str(file)!r}, line {line}: this is no UTF-8 text; convert it first") from None
     require(len(text) > 1, "data", str(file), "holds no text")
-    words, states = TOKENIZERS[tokenizer](text)
+    words, states = TOKENIZERS[name](text, int(size or 0))
     return Corpus(torch.tensor(words.encode(text), dtype=torch.int64), states, digest, words)
 
 
-def _characters(text: str) -> tuple[Any, int]:
+def _characters(text: str, size: int) -> tuple[Any, int]:
     alphabet = "".join(sorted(set(text)))
     return Letters(alphabet), len(alphabet)
 
 
-TOKENIZERS: dict[str, Callable[[str], tuple[Any, int]]] = {
+def _byte_pairs(text: str, size: int) -> tuple[Any, int]:
+    pairs = BytePairs.fit(text[: len(text) - int(HELD_OUT * len(text))], size)
+    return pairs, pairs.states
+
+
+TOKENIZERS: dict[str, Callable[[str, int], tuple[Any, int]]] = {
     "char": _characters,
-    "bytes": lambda text: (Bytes(), 256),
-    "gpt2": lambda text: (gpt2(), 50257),
+    "bytes": lambda text, size: (Bytes(), 256),
+    "bpe": _byte_pairs,
+    "gpt2": lambda text, size: (gpt2(), 50257),
 }
 
 

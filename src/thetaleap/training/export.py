@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from .. import __version__
 from ..models.masked_lm import Letters
-from ..models.tokenizers import GPT2, Lexicon
+from ..models.tokenizers import GPT2, BytePairs, Lexicon
 from ..models.trained import CARD, WEIGHTS
 from .data import Examples
 from .trainer import Run, averaged, held_out, process_of, replaced
@@ -61,6 +61,8 @@ def _tokenizer(tokenizer: Any) -> dict[str, Any] | None:
         return {"name": "char", "alphabet": tokenizer.alphabet}
     if isinstance(tokenizer, Lexicon):
         return {"name": "words", "words": list(tokenizer.words)}
+    if isinstance(tokenizer, BytePairs):
+        return {"name": "bpe", "pairs": json.loads(tokenizer.model)}
     return {"name": "gpt2" if isinstance(tokenizer, GPT2) else "bytes"}
 
 

@@ -50,6 +50,7 @@ class Recipe:
     decay: float = 0.01
     average: float = 0.999
     clip: float = 1.0
+    dropout: float = 0.0
     drop_label: float = 0.1
     weighting: Weighting = "t"
     precision: str = "float32"
@@ -70,6 +71,7 @@ class Recipe:
         require_number("decay", self.decay, 0, math.inf, closed="low")
         require_number("clip", self.clip, 0, math.inf)
         require_number("average", self.average, 0, 1, closed="low")
+        require_number("dropout", self.dropout, 0, 1, closed="low")
         require_number("drop_label", self.drop_label, 0, 1, closed="both")
 
     def rate_at(self, step: int) -> float:
@@ -95,6 +97,7 @@ def sizes_of(recipe: Recipe, corpus: Examples) -> Sizes:
         cond_dim=128 if told else None,
         masked=masked,
         timed=not masked,
+        dropout=recipe.dropout,
         classes=corpus.classes,
         row=None if corpus.shape is None else corpus.shape[-1],
     )
@@ -204,7 +207,9 @@ def advance(run: Run, corpus: Examples, process: Process) -> float:
     model, mine = run.model if run.fast is None else run.fast, slice(None)
     if run.spread is not None:
         model, mine = run.spread.model, run.spread.mine
-    loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(noise("dropout").uniform(recipe.batch)[0] * 2**53))  # dropout's, of this step alone
+        loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
     if not math.isfinite(float(loss.detach())):  # before it spoils weights that the next checkpoint would keep
         raise ValueError(
             f"loss={float(loss.detach())} in step {run.step}: the last checkpoint is good; lower rate={recipe.rate:g} "
