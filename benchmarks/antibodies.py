@@ -9,7 +9,7 @@
 `draw` writes the samples of each contender, budget and round to runs/antibodies, `score` the pseudo-likelihoods beside
 them (and, where iglm is installed, its opinion); both leave what is there, so that they may be stopped and started
 again. `report` prints the tables, and writes them and the figure. Every contender is charged for every evaluation, and
-compared with exact any-order sampling of the same network, one site per evaluation.
+compared with exact any-order sampling of the same network, one position per evaluation.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ import numpy as np
 import torch
 
 import thetaleap as tl
-from thetaleap.metrics.likelihood import pseudo_log_likelihood
-from thetaleap.metrics.sequences import (
+from thetaleap.evaluation.judges.iglm import iglm
+from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
+from thetaleap.evaluation.metrics.sequences import (
     Measured,
     frequency_distance,
     frequency_gap,
     mean,
     pairwise_distance,
-    site_entropy,
+    position_entropy,
 )
-from thetaleap.models.iglm import iglm
 from thetaleap.solvers import Solver
 
 HEAVY = (
@@ -67,7 +67,7 @@ CONTENDERS: dict[str, Solver] = {
     "multistep-quarter": tl.Multistep(weight=0.25),
     "multistep-low-discrepancy": tl.Multistep(planner=tl.LowDiscrepancy()),
     "parallel-decoding": tl.ParallelDecoding(),
-    # two blocks, of 45 free sites each
+    # two blocks, of 45 free positions each
     "semi-autoregressive": tl.SemiAutoregressive(block_length=75),
 }
 FOLDER = Path("runs/antibodies")
@@ -175,7 +175,7 @@ class Row:
     judge: Measured | None
     diversity: Measured
     entropy: Measured
-    sites: Measured | None = None
+    positions: Measured | None = None
     neighbours: Measured | None = None
     pairs: Measured | None = None
     gap: Measured | None = None
@@ -200,11 +200,11 @@ def _row(who: str, budget: int | None, own: Drawn, reference: Drawn | None = Non
     x = own.x
     far: dict[str, Measured] = {}
     if reference is not None:
-        far = {of: frequency_distance(x, reference.x, of, FREE) for of in ("sites", "neighbours", "pairs")}
+        far = {of: frequency_distance(x, reference.x, of, FREE) for of in ("positions", "neighbours", "pairs")}
     if reference is not None and base is not None:
         far["gap"] = frequency_gap(x, base.x, reference.x, "pairs", FREE)
     likelihood, judge = (mean(values) if len(values) else None for values in (own.likelihood, own.judge))
-    diversity, entropy = pairwise_distance(x, FREE), site_entropy(x, FREE)
+    diversity, entropy = pairwise_distance(x, FREE), position_entropy(x, FREE)
     return Row(who, budget, len(x), own.nfe, own.seconds, likelihood, judge, diversity, entropy, **far)
 
 
@@ -213,7 +213,7 @@ HEADS = {
     "judge": ("IgLM -log p", 3),
     "diversity": ("differ", 3),
     "entropy": ("entropy", 3),
-    "sites": ("sites", 4),
+    "positions": ("positions", 4),
     "neighbours": ("neighbours", 4),
     "pairs": ("pairs", 4),
     "gap": (f"pairs less {BASE}", 4),
@@ -265,7 +265,7 @@ def report(names: list[str]) -> None:
                 text += ["", f"{budget or 'all'} evaluations, {part[0].samples} samples", "", table(part)]
         text += ["", "distance of pairs, in thousandths", "", by_budget(found, ("pairs",), 1000, 1)]
         text += ["", f"the same less that of {BASE}", "", by_budget(found, ("gap",), 1000, 1)]
-        text += ["", "log p, share of sites that differ", "", by_budget(found, ("likelihood", "diversity"), 1, 3)]
+        text += ["", "log p, share of positions that differ", "", by_budget(found, ("likelihood", "diversity"), 1, 3)]
         text += ["", "-log p under IgLM", "", by_budget(found, ("judge",), 1, 2)]
         (FOLDER / f"{name}.md").write_text("\n".join(text) + "\n")
         print("\n".join(text), flush=True)
@@ -314,7 +314,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=16, help="samples per round")
     parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
     parser.add_argument("--no-reference", action="store_true", help="draw no more reference samples")
-    parser.add_argument("--per-sample", type=int, default=4, help="sites to ask about, by pseudo-likelihood")
+    parser.add_argument("--per-sample", type=int, default=4, help="positions to ask about, by pseudo-likelihood")
     parser.add_argument("--judged", type=int, default=32, help="samples of each file that IgLM judges")
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,6 +1,7 @@
 """Fixed counts against coins on the long oracles, at 4, 8 and 16 evaluations.
 
-Two figures. The path KL is ``E[log p(x) - sum over sites of log c(x_site | what is known when it goes)]`` over true
+Two figures. The path KL is ``E[log p(x) - sum over positions of log c(x_position | what is known when it goes)]``
+over true
 draws x and over who goes when: it bounds the KL of the samples, by more for coins than for counts, for coins mix over
 more ways to go. The excess is ``(-log p(x) - entropy)/d`` of samples, in nats per token, which owes nothing to that
 bound, but is no divergence.
@@ -14,8 +15,8 @@ from typing import Any
 import torch
 
 import thetaleap as tl
-from thetaleap.noise import Stream
-from thetaleap.planners import Planner
+from thetaleap.core.noise import Stream
+from thetaleap.planners.all import Planner
 
 MODELS = ("chain64", "chain2-64", "ising4x16", "tree31", "mixture32")
 BUDGETS = (4, 8, 16)
@@ -31,7 +32,7 @@ def mean(values: torch.Tensor) -> Mean:
 
 
 def moments(model: Any, planner: Planner, steps: int, num: int, seed: int) -> torch.Tensor:
-    """In which of `steps` equal steps each site goes, (num, d)."""
+    """In which of `steps` equal steps each position goes, (num, d)."""
     u = Stream(seed, 0, num)("order").clock(torch.ones((num, model.length), dtype=torch.bool))
     if isinstance(planner, tl.Bernoulli):
         return (u * steps).long()
@@ -51,9 +52,11 @@ def _lost(model: Any, x: torch.Tensor, when: torch.Tensor, steps: int) -> torch.
     lost, half = model.log_prob(x), torch.tensor(0.5, dtype=torch.float64)
     for step in range(steps):
         known = torch.where(when < step, x, model.process.mask)
-        sites = torch.nonzero((when == step).flatten()).flatten()
-        log_c = torch.log_softmax(model(known, half).logits(sites), 1).gather(1, x.flatten()[sites].unsqueeze(1))
-        lost = lost.index_add(0, sites // model.length, log_c.squeeze(1), alpha=-1)
+        positions = torch.nonzero((when == step).flatten()).flatten()
+        log_c = torch.log_softmax(model(known, half).logits(positions), 1).gather(
+            1, x.flatten()[positions].unsqueeze(1)
+        )
+        lost = lost.index_add(0, positions // model.length, log_c.squeeze(1), alpha=-1)
     return lost
 
 

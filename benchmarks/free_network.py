@@ -12,14 +12,14 @@ from thetaleap.solvers.base import Solver
 
 
 class FreeNetwork:
-    """A trunk that gives the number of each site and a head that looks up its logits, for `batch` samples.
+    """A trunk that gives the number of each position and a head that looks up its logits, for `batch` samples.
 
     Time is the processor time of this thread: others that run on the machine do not count. To ask for it may take as
     long as a step, so that the look-ups are repeated after a run, and timed together.
     """
 
     def __init__(self, batch: int, length: int, rows: Tensor) -> None:
-        """`rows`, (n, S), are the logits of the sites, over and over if there are fewer than sites."""
+        """`rows`, (n, S), are the logits of the positions, over and over if there are fewer than positions."""
         self.batch, self.rows = batch, rows
         self.asked: list[Tensor] = []
         self.numbers = (torch.arange(batch * length) % len(rows)).double().view(batch, length, 1)

@@ -1,8 +1,8 @@
-"""How the cost of a step outside the network grows with the number of values S, of samples B and of sites d.
+"""How the cost of a step outside the network grows with the number of values S, of samples B and of positions d.
 
 `Tweedie(FixedCount())` with a free network, in one thread, processor time. With S, at 16 jumps a step, beside the bare
 cost of the rows that are drawn from: an exponential and a cumulated sum, in float64. With B and with d, 64 steps of so
-many sites each as that leaves. The figure goes to docs/growth.png.
+many positions each as that leaves. The figure goes to docs/growth.png.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
     axes[0].set(xlabel="values S", ylabel="ms outside the network", title="d = 1024, B = 1", ylim=(1e-4, None))
     for axis, name, sizes, run, title in (
         (axes[1], "samples B", BATCHES, lambda batch: ours(batch, 256, 1024), "d = 256, S = 1024"),
-        (axes[2], "sites d", LENGTHS, lambda length: ours(1, length, 1024), "B = 1, S = 1024"),
+        (axes[2], "positions d", LENGTHS, lambda length: ours(1, length, 1024), "B = 1, S = 1024"),
     ):
         (found,) = medians(sizes, run)
         for size, ms in zip(sizes, found, strict=True):

@@ -1,8 +1,8 @@
 """What a whole run costs beside its trunk: a network of the size of RADD small, with random weights, on two threads.
 
-12 blocks, 768 wide, 12 heads, 50257 tokens, 1024 sites, one sample, 16 evaluations. The trunk is timed where it runs,
-as part of the run, so that both sides of the ratio see the same machine; full forwards, trunk and head on all sites,
-run in between. All is time on the wall; medians over rounds.
+12 blocks, 768 wide, 12 heads, 50257 tokens, 1024 positions, one sample, 16 evaluations. The trunk is timed where it
+runs, as part of the run, so that both sides of the ratio see the same machine; full forwards, trunk and head on all
+positions, run in between. All is time on the wall; medians over rounds.
 """
 
 from __future__ import annotations

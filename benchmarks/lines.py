@@ -15,10 +15,10 @@ import math
 import torch
 
 import thetaleap as tl
-from thetaleap.experiments.text import quality_of, texts_of
-from thetaleap.metrics import TextQuality
-from thetaleap.metrics.sequences import Measured, frequency_distance, frequency_gap
-from thetaleap.models.judges import judge
+from thetaleap.evaluation.judges.causal import judge
+from thetaleap.evaluation.metrics import TextQuality
+from thetaleap.evaluation.metrics.sequences import Measured, frequency_distance, frequency_gap
+from thetaleap.reproduction.text import quality_of, texts_of
 from thetaleap.solvers import Solver
 
 from . import antibodies

@@ -1,4 +1,4 @@
-"""Peak memory beyond the network for 8 samples of 1024 sites and 50257 values.
+"""Peak memory beyond the network for 8 samples of 1024 positions and 50257 values.
 
 Each solver runs in a process of its own, by `resource.getrusage`: the peak resident memory of one that draws the batch,
 less that of one that stops after it has built the same model, the table of a free network included. The rows that the
@@ -46,7 +46,7 @@ def child(name: str) -> None:
 
 def main() -> None:
     base = peak("nothing")
-    print(f"{BATCH} samples, {LENGTH} sites, {STATES} values, {STEPS} steps; without sampling {base:.2f} GiB")
+    print(f"{BATCH} samples, {LENGTH} positions, {STATES} values, {STEPS} steps; without sampling {base:.2f} GiB")
     for name in list(SOLVERS)[1:]:
         beyond = peak(name) - base
         print(f"  {name:26} {beyond:.2f} GiB more (under {MOST:g}): {'reached' if beyond < MOST else 'MISSED'}")

@@ -13,7 +13,8 @@ Timed are, of theirs, the calls that their documentation shows for one step, and
 
 Of ours, it is all of ``sample(..., steps=n)``, start and finish included, over n. A step of `ExponentialTrapezoidal`
 and of `Trapezoidal` is two evaluations. Where a step of theirs takes a second, only a few from the middle of a run are
-timed, with half of the sites masked; if flow_matching's last is among them it is a cheaper one, which flatters it. All
+timed, with half of the positions masked; if flow_matching's last is among them it is a cheaper one, which flatters
+it. All
 is processor time of the one thread. All run in turn, round after round, so that each finds the caches full of what
 another has left there, as it would after a network. Verdicts go by medians over rounds; the fastest round, on this side
 and on theirs, is printed beside them.

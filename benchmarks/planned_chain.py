@@ -1,8 +1,9 @@
 """A masked Markov chain in 4 evaluations: what order and planned counts are worth, as the KL divergence of paths.
 
-The path KL is ``E[log p(x) - sum over steps and their sites of log c(x_site | known at the step's start)]`` over true
-draws x and orders: what drawing sites together costs, in nats per sequence. It bounds the KL of the samples. The draws
-are others than the pilots that the plan is made from.
+The path KL is ``E[log p(x) - sum over steps and their positions of log c(x_position | known at the step's start)]``
+over true
+draws x and orders: what drawing positions together costs, in nats per sequence. It bounds the KL of the samples. The
+draws are others than the pilots that the plan is made from.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import math
 import torch
 
 import thetaleap as tl
-from thetaleap.noise import Stream
-from thetaleap.planning import Ordered, counted, pilot_entropies, plan_counts
+from thetaleap.control.pilots import Ordered, counted, pilot_entropies, plan_counts
+from thetaleap.core.noise import Stream
 
 NFE, PILOTS, DRAWS, BATCH = 4, 300, 4096, 512
 PILOT_SEED, DRAW_SEED, ORDER_SEED = 0, 1, 2
 
 
 def orders(model: tl.oracles.MarkovChain, planner: Ordered, num: int, seed: int) -> torch.Tensor:
-    """Sites in the order in which `planner` unmasks them, for `num` samples."""
+    """Positions in the order in which `planner` unmasks them, for `num` samples."""
     noise, x = Stream(seed, 0, num), torch.full((num, model.length), model.process.mask)
     stops = counted(model, (model.length,))
     return torch.argsort(planner.begin(x, model.process, stops, noise)["order"], 1, descending=True)
@@ -40,9 +41,9 @@ def _lost(model: tl.oracles.MarkovChain, x: torch.Tensor, order: torch.Tensor, c
     lost, known, first = model.log_prob(x), torch.full_like(x, model.process.mask), 0
     for count in counts:
         going = order[:, first : first + count]
-        sites = (torch.arange(len(x)).unsqueeze(1) * model.length + going).flatten()
-        log_c = torch.log_softmax(model(known, torch.tensor(0.5, dtype=torch.float64)).logits(sites), 1)
-        lost = lost - log_c.gather(1, x.flatten()[sites].unsqueeze(1)).view(len(x), -1).sum(1)
+        positions = (torch.arange(len(x)).unsqueeze(1) * model.length + going).flatten()
+        log_c = torch.log_softmax(model(known, torch.tensor(0.5, dtype=torch.float64)).logits(positions), 1)
+        lost = lost - log_c.gather(1, x.flatten()[positions].unsqueeze(1)).view(len(x), -1).sum(1)
         known, first = known.scatter(1, going, x.gather(1, going)), first + count
     return lost
 

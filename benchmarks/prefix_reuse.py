@@ -4,7 +4,7 @@
 
 One answer of 128 tokens to a prompt of 256, with 64 evaluations, on one thread. Time is that of a Llama of width 512
 with 8 layers and 32000 tokens. What changes is measured on 16 answers of one of width 128 with 4 layers and 99 tokens.
-Both have random weights; the scale of the latter's says how much its sites depend on each other. The yardstick is a
+Both have random weights; the scale of the latter's says how much its positions depend on each other. The yardstick is a
 sampler that does not run the network at all after the first evaluation of a block.
 """
 
@@ -22,11 +22,11 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 import thetaleap as tl
-from thetaleap.denoiser import Conditionals, Denoiser, of_samples
-from thetaleap.models.llm import llada
+from thetaleap.conditioning.wrappers import Wrapped
+from thetaleap.core.evaluation import Conditionals, Denoiser, of_samples
+from thetaleap.models.hf.llm import llada
+from thetaleap.models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from thetaleap.models.network import Network
-from thetaleap.models.prefix_reuse import ApproximatePrefix, approximate_prefix
-from thetaleap.shaping import Wrapped
 
 PROMPT, NEW, NFE, ANSWERS = 256, 128, 64, 16
 BLOCKS = (8, 32)
@@ -69,7 +69,8 @@ def llama(tokens: int, sizes: dict[str, Any], scale: float = 1.0) -> Any:
 
 @dataclass
 class Changes:
-    """Over evaluations after a block's first, and its masked sites: divergences of conditionals from the model's."""
+    """Over evaluations after a block's first, and its masked positions: divergences of conditionals from the
+    model's."""
 
     kept: list[Tensor] = field(default_factory=list)
     """With keys and values kept."""
@@ -102,9 +103,9 @@ class Watched(Wrapped):
         if int(present.sum()) == len(x) * self.block:
             self.changes.first = truth
             return mine
-        sites = torch.nonzero(present.flatten()).flatten()
+        positions = torch.nonzero(present.flatten()).flatten()
         assert self.changes.first is not None
-        p, q, old = (one.logits(sites).double().log_softmax(1) for one in (truth, mine, self.changes.first))
+        p, q, old = (one.logits(positions).double().log_softmax(1) for one in (truth, mine, self.changes.first))
         self.changes.kept.append(divergence(p, q))
         self.changes.old.append(divergence(p, old))
         return mine
@@ -156,7 +157,7 @@ def report_change(folder: Path) -> None:
         for block in BLOCKS:
             share, mean, most, old = change(llada(folder, length=PROMPT + NEW), prompts, block)
             print(
-                f"scale {scale}, block {block}: {share:.1%} of tokens differ; nats per site from the model {mean:.1e}, "
+                f"scale {scale}, block {block}: {share:.1%} of tokens differ; nats per position from the model {mean:.1e}, "
                 f"at most {most:.1e}; without running it after the first evaluation {old:.1e}",
                 flush=True,
             )

@@ -18,13 +18,13 @@ import torch
 
 import thetaleap as tl
 from tests import tiny_llm
-from thetaleap.models.llm import llada
+from thetaleap.conditioning.prompts import prepare
+from thetaleap.models.hf.llm import llada
 from thetaleap.models.network import Network
-from thetaleap.prompts import prepare
 
 NEW, BATCH, LENGTH = 32, 32, 64
 SIZES: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}
-SOLVERS = {"one site at a time": (tl.Tweedie(tl.FixedCount()), 32), "surest first": (tl.SemiAutoregressive(), 16)}
+SOLVERS = {"one position at a time": (tl.Tweedie(tl.FixedCount()), 32), "surest first": (tl.SemiAutoregressive(), 16)}
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,13 @@ def measure(model: Network, solver: tl.Tweedie | tl.SemiAutoregressive, nfe: int
             one, row = prepare(model, [prompt], NEW)
             alone = tl.sample(one, solver, nfe=nfe, template=row, seed=seed, first=n).x
             differ += int(not torch.equal(alone[0], whole[n]))
-            sites = torch.arange(LENGTH - NEW, LENGTH)
+            positions = torch.arange(LENGTH - NEW, LENGTH)
             mine = one(torch.where(row == tl.FREE, model.process.states, row), torch.tensor(1.0).double())
-            # alone, sites that go one by one are single rows, of which products are summed in another order
-            p, q = torch.cat([mine.logits(site) for site in sites.split(1)]), seen.logits(n * LENGTH + sites)
+            # alone, positions that go one by one are single rows, of which products are summed in another order
+            p, q = (
+                torch.cat([mine.logits(position) for position in positions.split(1)]),
+                seen.logits(n * LENGTH + positions),
+            )
             off = (p.double().softmax(1) - q.double().softmax(1)).abs().max()
             largest = max(largest, float(off))
     return Difference(rounds * BATCH, differ, largest)

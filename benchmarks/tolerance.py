@@ -1,6 +1,6 @@
 """What a tolerance asks for, and what it gets: error and evaluations on ten oracles of each kind.
 
-With masks the error is the KL of paths, per site, by true sequences; without, it is summed over the whole space.
+With masks the error is the KL of paths, per position, by true sequences; without, it is summed over the whole space.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 import thetaleap as tl
-from tests.test_tolerance import UNIFORM, forced, path_divergence
+from tests.control.test_tolerance import UNIFORM, forced, path_divergence
 
 TOLERANCES = (0.1, 0.03, 0.01, 0.003)
 LONG = ("chain64", "chain2-64", "ising4x16", "tree31", "mixture32")

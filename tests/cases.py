@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 import thetaleap as tl
-from thetaleap.processes import Process
+from tests import reference
+from tests.reference import Truth
+from thetaleap.core.processes import Process
 from thetaleap.solvers import Solver
-
-from . import reference
-from .reference import Truth
 
 
 def dirichlet(seed: int, shape: tuple[int, ...], concentration: float = 1.0) -> torch.Tensor:
@@ -110,7 +109,7 @@ STEPPING: list[Entry] = [
     Entry(tl.Trapezoidal(theta=0.3, align="displacement"), _two("trapezoidal", 0.3, "exact", "displacement")),
     Entry(tl.Trapezoidal(theta=0.7, align="cyclic"), _two("trapezoidal", 0.7, "exact", "cyclic")),
 ]
-"""Solvers whose step is a product of one-site laws, for every process."""
+"""Solvers whose step is a product of one-position laws, for every process."""
 
 DECODING: list[Solver] = [
     tl.ParallelDecoding(),
@@ -120,7 +119,7 @@ DECODING: list[Solver] = [
     tl.SemiAutoregressive(order="random", block_length=1),
     tl.SemiAutoregressive(order="confidence", block_length=2),
 ]
-"""Solvers of masked processes that fix how many sites go."""
+"""Solvers of masked processes that fix how many positions go."""
 
 EXACT: list[Solver] = [tl.FirstHitting(), tl.Uniformization()]
 """Solvers without an error of their own."""

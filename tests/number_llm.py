@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import tiny_llm
+from tests import tiny_llm
 
 NUMBERS = {"cat": "18", "dog": "3", "sat": "70000", "ran": "540", "hot": "20", "mat": "64", "rug": "260", "the": "####"}
 """What stands for what: the final answers of GSM8K's first test questions, and the sign before them."""

@@ -35,7 +35,7 @@ class Truth:
         return self.p0.shape[0]
 
     @property
-    def sites(self) -> int:
+    def positions(self) -> int:
         return self.p0.ndim
 
     def forward(self, alpha: float) -> np.ndarray:
@@ -46,43 +46,43 @@ class Truth:
             return self.known[alpha]
         return np.hstack([alpha * np.eye(self.states), np.full((self.states, 1), 1 - alpha)])
 
-    def c(self, x: State, site: int, t: float) -> np.ndarray:
-        """Law of the clean token at `site` given the other sites of x."""
+    def c(self, x: State, position: int, t: float) -> np.ndarray:
+        """Law of the clean token at `position` given the other positions of x."""
         p, result = self.forward(self.alpha(t)), np.zeros(self.states)
-        for clean in itertools.product(range(self.states), repeat=self.sites):
+        for clean in itertools.product(range(self.states), repeat=self.positions):
             weight = self.p0[clean]
-            for other in range(self.sites):
-                if other != site:
+            for other in range(self.positions):
+                if other != position:
                     weight *= p[clean[other], x[other]]
-            result[clean[site]] += weight
+            result[clean[position]] += weight
         return result / result.sum()
 
-    def masked(self, x: State, site: int) -> bool:
-        return self.generator is None and x[site] == self.states
+    def masked(self, x: State, position: int) -> bool:
+        return self.generator is None and x[position] == self.states
 
-    def mu(self, x: State, site: int, t: float) -> np.ndarray:
-        """Reverse intensities at one site."""
+    def mu(self, x: State, position: int, t: float) -> np.ndarray:
+        """Reverse intensities at one position."""
         alpha, sigma = self.alpha(t), self.sigma(t)
         if self.generator is None:
-            if not self.masked(x, site):
+            if not self.masked(x, position):
                 return np.zeros(self.states)
-            return sigma * alpha / (1 - alpha) * self.c(x, site, t)
-        q = self.c(x, site, t) @ self.forward(alpha)
-        rates = sigma * self.generator[:, x[site]] * q / q[x[site]]
-        rates[x[site]] = 0
+            return sigma * alpha / (1 - alpha) * self.c(x, position, t)
+        q = self.c(x, position, t) @ self.forward(alpha)
+        rates = sigma * self.generator[:, x[position]] * q / q[x[position]]
+        rates[x[position]] = 0
         return rates
 
     def prior(self) -> Law:
         if self.generator is None:
-            return {(self.states,) * self.sites: 1.0}
+            return {(self.states,) * self.positions: 1.0}
         values, vectors = np.linalg.eig(self.generator.T)
         still = np.real(vectors[:, np.argmin(np.abs(values))])
         still = still / still.sum()
-        return {x: float(np.prod(still[list(x)])) for x in itertools.product(range(self.states), repeat=self.sites)}
+        return {x: float(np.prod(still[list(x)])) for x in itertools.product(range(self.states), repeat=self.positions)}
 
 
 def frozen(rates: np.ndarray, present: int, h: float, rule: str) -> Row:
-    """Where one site is after a time h of frozen `rates`."""
+    """Where one position is after a time h of frozen `rates`."""
     m = np.maximum(rates, 0) * h
     if present < len(m):
         m[present] = 0
@@ -98,11 +98,11 @@ def frozen(rates: np.ndarray, present: int, h: float, rule: str) -> Row:
     return row
 
 
-def kernel(truth: Truth, x: State, site: int, t: float, alpha_s: float, c: np.ndarray | None = None) -> Row:
-    """The exact one-site kernel by Bayes' rule, for the site's own conditional or for another one."""
-    alpha_t, present, c = truth.alpha(t), x[site], truth.c(x, site, t) if c is None else c
+def kernel(truth: Truth, x: State, position: int, t: float, alpha_s: float, c: np.ndarray | None = None) -> Row:
+    """The exact one-position kernel by Bayes' rule, for the position's own conditional or for another one."""
+    alpha_t, present, c = truth.alpha(t), x[position], truth.c(x, position, t) if c is None else c
     if truth.generator is None:
-        if not truth.masked(x, site):
+        if not truth.masked(x, position):
             return {present: 1.0}
         p = (alpha_s - alpha_t) / (1 - alpha_t)
         return {**{v: float(p * c[v]) for v in range(truth.states)}, present: 1 - p}
@@ -112,23 +112,23 @@ def kernel(truth: Truth, x: State, site: int, t: float, alpha_s: float, c: np.nd
 
 
 def product(rows: list[Row]) -> Law:
-    """Sites that move independently."""
+    """Positions that move independently."""
     law: Law = {(): 1.0}
     for row in rows:
         law = {(*x, v): p * q for x, p in law.items() for v, q in row.items() if q > 0}
     return law
 
 
-def all_sites(truth: Truth, x: State, row: Callable[[int], Row]) -> Law:
-    return product([row(site) for site in range(truth.sites)])
+def all_positions(truth: Truth, x: State, row: Callable[[int], Row]) -> Law:
+    return product([row(position) for position in range(truth.positions)])
 
 
 def one_stage(truth: Truth, x: State, t: float, s: float, rule: str) -> Law:
-    return all_sites(truth, x, lambda site: frozen(truth.mu(x, site, t), x[site], t - s, rule))
+    return all_positions(truth, x, lambda position: frozen(truth.mu(x, position, t), x[position], t - s, rule))
 
 
 def tweedie(truth: Truth, x: State, t: float, s: float) -> Law:
-    return all_sites(truth, x, lambda site: kernel(truth, x, site, t, truth.alpha(s)))
+    return all_positions(truth, x, lambda position: kernel(truth, x, position, t, truth.alpha(s)))
 
 
 def shift(rates: np.ndarray, by: int, align: str) -> np.ndarray:
@@ -146,29 +146,29 @@ def shift(rates: np.ndarray, by: int, align: str) -> np.ndarray:
 
 def two_stage(truth: Truth, x: State, t: float, s: float, theta: float, rule: str, kind: str, align: str) -> Law:
     rho, result = t - theta * (t - s), defaultdict(float)
-    first = [truth.mu(x, site, t) for site in range(truth.sites)]
+    first = [truth.mu(x, position, t) for position in range(truth.positions)]
     for y, p in one_stage(truth, x, t, rho, rule).items():
-        second = [truth.mu(y, site, rho) for site in range(truth.sites)]
+        second = [truth.mu(y, position, rho) for position in range(truth.positions)]
         rows = []
-        for site in range(truth.sites):
-            a, b = first[site], second[site]
+        for position in range(truth.positions):
+            a, b = first[position], second[position]
             if kind == "rk2":
-                mixed = (1 - 1 / (2 * theta)) * a + shift(b, x[site] - y[site], align) / (2 * theta)
-                rows.append(frozen(np.where(a > 0, mixed, 0), x[site], t - s, rule))
+                mixed = (1 - 1 / (2 * theta)) * a + shift(b, x[position] - y[position], align) / (2 * theta)
+                rows.append(frozen(np.where(a > 0, mixed, 0), x[position], t - s, rule))
             else:
                 a1 = 1 / (2 * theta * (1 - theta))
-                mixed = a1 * b - (a1 - 1) * shift(a, y[site] - x[site], align)
-                rows.append(frozen(mixed, y[site], rho - s, rule))
+                mixed = a1 * b - (a1 - 1) * shift(a, y[position] - x[position], align)
+                rows.append(frozen(mixed, y[position], rho - s, rule))
         for z, q in product(rows).items():
             result[z] += p * q
     return dict(result)
 
 
 def finish(truth: Truth, law: Law, t: float) -> Law:
-    """Whatever noise is left at time t goes by the exact one-site kernel."""
+    """Whatever noise is left at time t goes by the exact one-position kernel."""
     result: Law = defaultdict(float)
     for x, p in law.items():
-        for y, q in all_sites(truth, x, lambda site, x=x: kernel(truth, x, site, t, 1.0)).items():
+        for y, q in all_positions(truth, x, lambda position, x=x: kernel(truth, x, position, t, 1.0)).items():
             result[y] += p * q
     return result
 
@@ -197,7 +197,7 @@ def run(truth: Truth, times: list[float], step: Callable[[State, float, float], 
 
 
 def decode(truth: Truth, plan: list[tuple[list[int], int, float | None]]) -> np.ndarray:
-    """Order-based decoding: `plan` lists, for each step, the sites that may go, how many go, and the temperature of
+    """Order-based decoding: `plan` lists, for each step, the positions that may go, how many go, and the temperature of
     the Gumbel noise on log-confidence (0: none; None: a uniform subset)."""
     law = truth.prior()
     for allowed, count, heat in plan:
@@ -213,18 +213,18 @@ def decode(truth: Truth, plan: list[tuple[list[int], int, float | None]]) -> np.
 
 
 def _decode_step(truth: Truth, x: State, allowed: list[int], count: int, heat: float | None) -> Law:
-    sites = [site for site in allowed if truth.masked(x, site)]
-    c = {site: truth.c(x, site, 0.5) for site in sites}
+    positions = [position for position in allowed if truth.masked(x, position)]
+    c = {position: truth.c(x, position, 0.5) for position in positions}
     result: Law = defaultdict(float)
-    for values in itertools.product(range(truth.states), repeat=len(sites)):
-        p = math.prod(c[site][v] for site, v in zip(sites, values, strict=True))
+    for values in itertools.product(range(truth.states), repeat=len(positions)):
+        p = math.prod(c[position][v] for position, v in zip(positions, values, strict=True))
         if p == 0:
             continue
-        confidence = [c[site][v] for site, v in zip(sites, values, strict=True)]
-        for chosen, q in _subsets(confidence, min(count, len(sites)), heat).items():
+        confidence = [c[position][v] for position, v in zip(positions, values, strict=True)]
+        for chosen, q in _subsets(confidence, min(count, len(positions)), heat).items():
             y = list(x)
             for n in chosen:
-                y[sites[n]] = values[n]
+                y[positions[n]] = values[n]
             result[tuple(y)] += p * q
     return result
 

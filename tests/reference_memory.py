@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .reference import Law, State, Truth, finish, kernel, product
+from tests.reference import Law, State, Truth, finish, kernel, product
 
 History = tuple[State, ...]
 """States seen so far, the newest first."""
@@ -52,12 +52,12 @@ def exponential(truth: Truth, x: State, t: float, s: float, theta: float, form: 
     """Two exact kernels, the second with extrapolated conditionals."""
     rho, result = t - theta * (t - s), defaultdict(float)
     w = 1 / (2 * theta * (1 - theta)) - 1
-    sites = range(truth.sites)
-    for y, p in product([kernel(truth, x, site, t, truth.alpha(rho)) for site in sites]).items():
+    positions = range(truth.positions)
+    for y, p in product([kernel(truth, x, position, t, truth.alpha(rho)) for position in positions]).items():
         rows = []
-        for site in sites:
-            c = blend(truth.c(y, site, rho), truth.c(x, site, t), w, form, 0.0)
-            rows.append(kernel(truth, y, site, rho, truth.alpha(s), c))
+        for position in positions:
+            c = blend(truth.c(y, position, rho), truth.c(x, position, t), w, form, 0.0)
+            rows.append(kernel(truth, y, position, rho, truth.alpha(s), c))
         for z, q in product(rows).items():
             result[z] += p * q
     return dict(result)
@@ -66,10 +66,10 @@ def exponential(truth: Truth, x: State, t: float, s: float, theta: float, form: 
 def multistep(
     truth: Truth, times: list[float], window: int, form: str, floor: float, coins: bool, plain: bool = False
 ) -> np.ndarray:
-    """One look per step. `coins`: each masked site goes on its own; otherwise fixed counts, a uniform subset.
+    """One look per step. `coins`: each masked position goes on its own; otherwise fixed counts, a uniform subset.
     `plain`: nothing is extrapolated."""
     noise = [1 - truth.alpha(t) for t in times]
-    left = [round(truth.sites * level / noise[0]) for level in noise]
+    left = [round(truth.positions * level / noise[0]) for level in noise]
 
     def weight(n: int, back: int) -> float:
         if truth.generator is not None:
@@ -85,22 +85,24 @@ def multistep(
     def step(history: History, n: int) -> Law:
         x, back = history[0], min(window, n)
         c = []
-        for site in range(truth.sites):
-            new = truth.c(x, site, times[n])
+        for position in range(truth.positions):
+            new = truth.c(x, position, times[n])
             if n and not plain:
-                new = blend(new, truth.c(history[back], site, times[n - back]), weight(n, back), form, floor)
+                new = blend(new, truth.c(history[back], position, times[n - back]), weight(n, back), form, floor)
             c.append(new)
         alpha = truth.alpha(times[n + 1])
         if coins or truth.generator is not None:
-            return product([kernel(truth, x, site, times[n], alpha, c[site]) for site in range(truth.sites)])
+            return product(
+                [kernel(truth, x, position, times[n], alpha, c[position]) for position in range(truth.positions)]
+            )
         return subsets(truth, x, left[n] - left[n + 1], c)
 
     return run(truth, times, step, window + 1)
 
 
 def subsets(truth: Truth, x: State, count: int, c: list[np.ndarray]) -> Law:
-    """A uniform subset of `count` masked sites is drawn from `c`."""
-    masked = [site for site in range(truth.sites) if truth.masked(x, site)]
+    """A uniform subset of `count` masked positions is drawn from `c`."""
+    masked = [position for position in range(truth.positions) if truth.masked(x, position)]
     choices = list(itertools.combinations(masked, count))
     result: Law = defaultdict(float)
     for chosen in choices:
@@ -110,41 +112,43 @@ def subsets(truth: Truth, x: State, count: int, c: list[np.ndarray]) -> Law:
 
 
 def reveal(x: State, chosen: tuple[int, ...], c: list[np.ndarray]) -> Law:
-    """Draw the `chosen` sites independently."""
-    rows = [dict(enumerate(map(float, c[site]))) if site in chosen else {v: 1.0} for site, v in enumerate(x)]
+    """Draw the `chosen` positions independently."""
+    rows = [
+        dict(enumerate(map(float, c[position]))) if position in chosen else {v: 1.0} for position, v in enumerate(x)
+    ]
     return product(rows)
 
 
 def ordered(truth: Truth, times: list[float], orders: list[tuple[int, ...]]) -> np.ndarray:
-    """Fixed counts along a given order of the sites, averaged over `orders`."""
+    """Fixed counts along a given order of the positions, averaged over `orders`."""
     noise = [1 - truth.alpha(t) for t in times]
-    left = [round(truth.sites * level / noise[0]) for level in noise]
+    left = [round(truth.positions * level / noise[0]) for level in noise]
     laws = []
     for order in orders:
 
         def step(history: History, n: int, order: tuple[int, ...] = order) -> Law:
             x = history[0]
-            going = [site for site in order if truth.masked(x, site)][: left[n] - left[n + 1]]
-            return reveal(x, tuple(going), [truth.c(x, site, times[n]) for site in range(truth.sites)])
+            going = [position for position in order if truth.masked(x, position)][: left[n] - left[n + 1]]
+            return reveal(x, tuple(going), [truth.c(x, position, times[n]) for position in range(truth.positions)])
 
         laws.append(run(truth, times, step, 1))
     return np.mean(laws, axis=0)
 
 
 def entropy_bounded(truth: Truth, times: list[float], gamma: float) -> np.ndarray:
-    """The surest sites while the entropies of the surer ones sum to at most gamma."""
+    """The surest positions while the entropies of the surer ones sum to at most gamma."""
 
     def step(history: History, n: int) -> Law:
         x = history[0]
-        c = [truth.c(x, site, times[n]) for site in range(truth.sites)]
-        masked = [site for site in range(truth.sites) if truth.masked(x, site)]
-        entropy = {site: -sum(p * math.log(p) for p in c[site] if p > 0) for site in masked}
+        c = [truth.c(x, position, times[n]) for position in range(truth.positions)]
+        masked = [position for position in range(truth.positions) if truth.masked(x, position)]
+        entropy = {position: -sum(p * math.log(p) for p in c[position] if p > 0) for position in masked}
         chosen, known = [], 0.0
-        for site in sorted(masked, key=lambda site: entropy[site]):
+        for position in sorted(masked, key=lambda position: entropy[position]):
             if chosen and known > gamma:
                 break
-            chosen.append(site)
-            known += entropy[site]
+            chosen.append(position)
+            known += entropy[position]
         return reveal(x, tuple(chosen), c)
 
     return run(truth, times, step, 1)
@@ -154,22 +158,22 @@ def adams_bashforth(truth: Truth, times: list[float]) -> np.ndarray:
     """Frozen intensities in log time, extrapolated over two steps."""
     noise = [1 - truth.alpha(t) for t in times]
 
-    def per_log(x: State, site: int, n: int) -> np.ndarray:
+    def per_log(x: State, position: int, n: int) -> np.ndarray:
         alpha = truth.alpha(times[n])
-        return truth.mu(x, site, times[n]) * (1 - alpha) / (truth.sigma(times[n]) * alpha)
+        return truth.mu(x, position, times[n]) * (1 - alpha) / (truth.sigma(times[n]) * alpha)
 
     def step(history: History, n: int) -> Law:
         x, h, rows = history[0], math.log(noise[n] / noise[n + 1]), []
-        for site in range(truth.sites):
-            u = per_log(x, site, n)
+        for position in range(truth.positions):
+            u = per_log(x, position, n)
             if n and 1 - noise[n] <= 0.99:
                 half = 0.5 * h / math.log(noise[n - 1] / noise[n])
-                u = np.maximum((1 + half) * u - half * per_log(history[1], site, n - 1), 0)
-                if x[site] < truth.states:
-                    u[x[site]] = 0
+                u = np.maximum((1 + half) * u - half * per_log(history[1], position, n - 1), 0)
+                if x[position] < truth.states:
+                    u[x[position]] = 0
             total = u.sum() * h
             row = {v: float(p) for v, p in enumerate(u * h * (-math.expm1(-total) / total if total else 0.0))}
-            row[x[site]] = row.get(x[site], 0.0) + math.exp(-total)
+            row[x[position]] = row.get(x[position], 0.0) + math.exp(-total)
             rows.append(row)
         return product(rows)
 

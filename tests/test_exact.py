@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import thetaleap as tl
-from thetaleap.noise import Noise
-from thetaleap.reverse import Reverse
+from thetaleap.core.noise import Noise
+from thetaleap.core.reverse import Reverse
 from thetaleap.solvers import Solver
 from thetaleap.solvers.base import Memory, Step, plan_of
 
@@ -22,7 +22,7 @@ def grid(*times: float) -> torch.Tensor:
     return torch.tensor(times, dtype=torch.float64)
 
 
-def test_one_site_at_a_time_is_exact() -> None:
+def test_one_position_at_a_time_is_exact() -> None:
     for solver in (tl.FirstHitting(), tl.SemiAutoregressive(order="random"), tl.SemiAutoregressive(block_length=1)):
         law = tl.exact.law(CUBE, solver, grid(1, 0.6, 0.3, 0))
         torch.testing.assert_close(law, CUBE.p0, atol=1e-13, rtol=0)
@@ -30,7 +30,7 @@ def test_one_site_at_a_time_is_exact() -> None:
 
 def test_one_step_of_tweedie_is_the_product_of_marginals() -> None:
     law = tl.exact.law(CUBE, tl.Tweedie(), grid(1, 0))
-    a, b, c = (CUBE.p0.sum([m for m in range(3) if m != site]) for site in range(3))
+    a, b, c = (CUBE.p0.sum([m for m in range(3) if m != position]) for position in range(3))
     torch.testing.assert_close(law, torch.einsum("i,j,k->ijk", a, b, c), atol=1e-13, rtol=0)
 
 
@@ -38,7 +38,7 @@ def test_one_step_of_tweedie_is_the_product_of_marginals() -> None:
 def test_the_reverse_process_ends_at_the_data(model) -> None:
     law = tl.exact.reverse_law(model, grid(model.horizon, 1e-6))
     away = float((law - model.p0).abs().max())
-    # the uniform prior at T = 6 is off by alpha_T = e^-6 times what two sites know of each other
+    # the uniform prior at T = 6 is off by alpha_T = e^-6 times what two positions know of each other
     assert away < (1e-9 if model is CUBE else 2e-3)
 
 
@@ -112,14 +112,14 @@ def test_coins_without_a_choice() -> None:
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_choices_that_depend_on_the_coins(everywhere: bool) -> None:
-    """Weights that change with the number of heads, at the heads or at all sites."""
+    """Weights that change with the number of heads, at the heads or at all positions."""
 
     def ask(x: torch.Tensor, noise: Noise) -> torch.Tensor:
         heads = torch.zeros(x.numel(), dtype=torch.int64).index_fill(0, toss(x, noise), 1).view_as(x)
-        sites = torch.arange(x.numel()) if everywhere else torch.nonzero(heads.flatten()).flatten()
+        positions = torch.arange(x.numel()) if everywhere else torch.nonzero(heads.flatten()).flatten()
         table = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.8, 0.1]], dtype=torch.float64)
-        values = noise.choose(sites, 2, table[heads.sum(1)[sites // 2]], stay=False)
-        return torch.zeros_like(x).flatten().index_copy(0, sites, values).view_as(x)
+        values = noise.choose(positions, 2, table[heads.sum(1)[positions // 2]], stay=False)
+        return torch.zeros_like(x).flatten().index_copy(0, positions, values).view_as(x)
 
     table = [[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.8, 0.1]]
     truth = torch.zeros(3, 3, dtype=torch.float64)
@@ -137,9 +137,9 @@ def test_memories_are_told_apart() -> None:
 
 
 def test_a_jump_forks_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six sites of two values jump, or not: 64 ways from each of 64 states, and not 3**6."""
+    """Six positions of two values jump, or not: 64 ways from each of 64 states, and not 3**6."""
     model = tl.oracles.joint(torch.full((2,) * 6, 1 / 64), tl.Uniform(2), horizon=6.0)
-    most, unfold = [], Reverse.look
+    most, unfold = [], Reverse.evaluate
     monkeypatch.setattr(Reverse, "look", lambda self, x, t: most.append(len(x)) or unfold(self, x, t))
     tl.exact.law(model, tl.Tweedie(), grid(6, 3, 0))
     assert max(most) == 64 * 64

@@ -13,13 +13,12 @@ from PIL import Image
 from torch import Tensor
 
 import thetaleap as tl
+from tests.cli.test_cli import failed, ran
+from tests.models import test_maskgit as tiny
+from tests.training.test_training import images
 from thetaleap import cli, files, sampling
 from thetaleap.training.export import export
 from thetaleap.training.trainer import Recipe, train
-
-from . import test_maskgit as tiny
-from .test_cli import failed, ran
-from .test_training import images
 
 GREY = torch.tensor([[[0.0, 1.0], [0.5, 0.25], [1.0, 1.0]], [[1.0, 1.0], [0.0, 0.75], [0.0, 0.0]]]).unsqueeze(1)
 

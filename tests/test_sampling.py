@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thetaleap as tl
-from thetaleap.checks import require_choice, require_number
+from thetaleap.core.checks import require_choice, require_number
 from thetaleap.solvers.leaping import RULES
 
 CUBE, MOVING, TOY = tl.load("cube3"), tl.load("cube3-uniform"), tl.load("toy15")
@@ -68,7 +68,7 @@ def test_delta() -> None:
 def test_uniformization_on_a_masked_model_looks_only_at_masks() -> None:
     out = tl.sample(tl.load("mixture32"), tl.Uniformization(), num=50)
     assert 0 <= int(out.x.min()) <= int(out.x.max()) < 6
-    # 32 sites are unmasked, with few candidates in vain; candidates at unmasked sites are not looked at
+    # 32 positions are unmasked, with few candidates in vain; candidates at unmasked positions are not looked at
     assert 32 <= float(out.nfe.double().mean()) <= 45
 
 
@@ -153,7 +153,7 @@ def test_networks_of_any_precision(dtype) -> None:
     assert out.x.shape == (10, 4)
 
 
-def broken(value: float, site: int = 1):
+def broken(value: float, position: int = 1):
     """A network with one bad logit from the second evaluation on."""
     calls = [0]
 
@@ -161,7 +161,7 @@ def broken(value: float, site: int = 1):
         calls[0] += 1
         logits = torch.zeros((*x.shape, 3))
         if calls[0] > 1:
-            logits[-1, site] = value
+            logits[-1, position] = value
         return logits
 
     return tl.from_network(tl.Uniform(3), length=2, network=network, horizon=1.0)
@@ -171,7 +171,7 @@ def broken(value: float, site: int = 1):
     ("value", "word"), [(math.nan, "NaN"), (math.inf, r"\+infinity"), (-math.inf, "minus infinity for every value")]
 )
 def test_bad_logits_are_found_where_they_are(value, word) -> None:
-    with pytest.raises(ValueError, match=rf"logits={word} in step 2 \(down to t = 0\), sample 6, site 1"):
+    with pytest.raises(ValueError, match=rf"logits={word} in step 2 \(down to t = 0\), sample 6, position 1"):
         tl.sample(broken(value), tl.Tweedie(), nfe=2, num=7)
 
 

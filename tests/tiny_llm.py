@@ -35,7 +35,7 @@ def tokenizer(folder: Path, template: str | None = TEMPLATE) -> None:
 
 
 def randomised(model: Any) -> Any:
-    """`model` with random weights that are large enough for its sites to depend on each other."""
+    """`model` with random weights that are large enough for its positions to depend on each other."""
     generator = torch.Generator().manual_seed(5)
     for weight in model.parameters():
         weight.data = 0.4 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)

@@ -1,15 +1,16 @@
 """Solvers for discrete diffusion models: the best samples for the fewest network evaluations."""
 
-from . import exact, grids
-from .comparison import Contender, compare, default_contenders
-from .conditioning import FREE
+from . import exact
+from .conditioning.wrappers import constrained, guided, tempered
+from .control import grids
+from .core.free import FREE
+from .core.processes import Masked, RateMatrix, Uniform
+from .core.schedules import Constant, Cosine, Geometric, LogLinear
+from .evaluation.compare import Contender, compare, default_contenders
+from .evaluation.recommend import Recommendation, recommend
 from .models import from_network, load, oracles
-from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
-from .processes import Masked, RateMatrix, Uniform
-from .recommendation import Recommendation, recommend
+from .planners.all import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
 from .sampling import Moment, Samples, sample
-from .schedules import Constant, Cosine, Geometric, LogLinear
-from .shaping import constrained, guided, tempered
 from .solvers import (
     RK2,
     AdamsBashforth,

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .noise import Numbers, Odds
+from .core.noise import Numbers, Odds
 
 SAME = 1e-6
 """Chances that differ by less are of one model, whose rounding depends on the rows asked for together."""
@@ -37,8 +37,8 @@ class Every:
     """A `Noise` that answers from a script, and forks where the script ends.
 
     With `foresee`, coins and the choice at their heads are one question, as they are for a jump: it is put for all
-    sites that may have heads, and to stay is to have tails. So a site forks once. That the weights of the choice are
-    the same for any heads is checked as the answers are given; if not, the two questions are put one by one.
+    positions that may have heads, and to stay is to have tails. So a position forks once. That the weights of the
+    choice are the same for any heads is checked as the answers are given; if not, the two questions are put one by one.
     """
 
     batch: int
@@ -70,20 +70,20 @@ class Every:
             parent, side, probability = self._categorical(torch.arange(len(sides)), p.shape[1], sides)
             raise Fork(parent, [side == 0], probability)
 
-    def _categorical(self, sites: Tensor, length: int, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Parents, values and probabilities of all ways to draw from `weights` at all `sites`, each on its own."""
-        owner, column, parent = sites // length, sites % length, torch.arange(self.batch)
+    def _categorical(self, positions: Tensor, length: int, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Parents, values and probabilities of all ways to draw from `weights` at all `positions`, each on its own."""
+        owner, column, parent = positions // length, positions % length, torch.arange(self.batch)
         answer = torch.zeros((self.batch, length), dtype=torch.int64)
         probability = torch.ones(self.batch, dtype=torch.float64)
-        for site in range(length):
-            here = column == site
+        for position in range(length):
+            here = column == position
             table = torch.zeros((self.batch, weights.shape[1]), dtype=torch.float64)
             table[:, -1] = 1  # rows that are not asked
             table[owner[here]] = weights[here]
             branch, value = torch.nonzero(table[parent] > 0, as_tuple=True)
             probability = probability[branch] * table[parent[branch], value]
             parent, answer = parent[branch], answer[branch]
-            answer[:, site] = value
+            answer[:, position] = value
         return parent, answer, probability
 
     def flip(self, probability: Float64[Tensor, "b d"]) -> tuple[Int64[Tensor, " n"], None]:
@@ -102,7 +102,7 @@ class Every:
 
     def choose(
         self,
-        sites: Int64[Tensor, " n"],
+        positions: Int64[Tensor, " n"],
         length: int,
         weights: Float64[Tensor, "k S"],
         stay: bool,
@@ -113,27 +113,27 @@ class Every:
         total = weights.sum(1, keepdim=True)
         # the last column is to stay; a shortfall below zero is the rounding of a full row
         weights = torch.cat([weights, (1 - total).clamp_min(0)], 1) if stay else pad(weights / total, (0, 1))
-        which = torch.arange(len(sites)) if which is None else which
+        which = torch.arange(len(positions)) if which is None else which
         if answer is None or foreseen is None:
-            places = sites if self.rows is None else self.rows[sites // length] * length + sites % length
+            places = positions if self.rows is None else self.rows[positions // length] * length + positions % length
             raise self._choices(places, length, weights[which])
-        values = answer.flatten()[sites]
-        if self.foresee and bool(((weights[which, values] - foreseen.flatten()[sites]).abs() > SAME).any()):
+        values = answer.flatten()[positions]
+        if self.foresee and bool(((weights[which, values] - foreseen.flatten()[positions]).abs() > SAME).any()):
             raise Unforeseen
         return values
 
-    def _choices(self, sites: Tensor, length: int, weights: Tensor) -> Fork:
-        """All values at `sites` of the whole batch; if coins were tossed for them, only where these are heads."""
-        together = bool(self.tossed) and torch.equal(sites, torch.nonzero(self.tossed[0].flatten()).flatten())
+    def _choices(self, positions: Tensor, length: int, weights: Tensor) -> Fork:
+        """All values at `positions` of the whole batch; if coins were tossed for them, only where these are heads."""
+        together = bool(self.tossed) and torch.equal(positions, torch.nonzero(self.tossed[0].flatten()).flatten())
         outcome = weights
         if together:
-            heads = self.tossed[0].flatten()[sites].unsqueeze(1)
+            heads = self.tossed[0].flatten()[positions].unsqueeze(1)
             outcome = torch.cat([heads * weights[:, :-1], 1 - heads * (1 - weights[:, -1:])], 1)
         else:
             self.settle()
-        parent, values, probability = self._categorical(sites, length, outcome)
+        parent, values, probability = self._categorical(positions, length, outcome)
         table = torch.zeros((self.batch * length, weights.shape[1]), dtype=torch.float64)
-        table[sites] = weights
+        table[positions] = weights
         chance = table[parent.unsqueeze(1) * length + torch.arange(length), values]
         coins = [values < weights.shape[1] - 1] if together else []
         return Fork(parent, [*coins, values, chance], probability)
@@ -145,21 +145,21 @@ class Every:
             raise self._subsets(weights.double() if weights.dtype == torch.bool else weights.exp(), count)
         return answer.bool()
 
-    def _subsets(self, odds: Tensor, count: Tensor) -> Fork:
+    def _subsets(self, unnormalised: Tensor, count: Tensor) -> Fork:
         rows = range(self.batch) if self.rows is None else self.rows.tolist()
         asked = {row: n for n, row in enumerate(rows)}
         parents, answers, chances = [], [], []
         for row in range(self.batch):
             n = asked.get(row)
-            outcomes = {(): 1.0} if n is None else plackett_luce(odds[n].tolist(), int(count[n]))
-            for sites, chance in outcomes.items():
+            outcomes = {(): 1.0} if n is None else plackett_luce(unnormalised[n].tolist(), int(count[n]))
+            for positions, chance in outcomes.items():
                 parents.append(row)
-                answers.append([float(site in sites) for site in range(odds.shape[1])])
+                answers.append([float(position in positions) for position in range(unnormalised.shape[1])])
                 chances.append(chance)
         return Fork(torch.tensor(parents), [torch.tensor(answers)], torch.tensor(chances, dtype=torch.float64))
 
-    def clock(self, sites: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
-        """Every order of the sites, each with equally spaced times to stand for all."""
+    def clock(self, positions: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
+        """Every order of the positions, each with equally spaced times to stand for all."""
         if not self.time_free:
             raise ValueError(
                 "model: its conditionals depend on time, and this solver looks at it at continuous random times, so "
@@ -168,17 +168,17 @@ class Every:
         answer = self._scripted()
         if answer is None:
             self.settle()
-            raise self._orders(sites)
+            raise self._orders(positions)
         return answer
 
-    def _orders(self, sites: Tensor) -> Fork:
-        full = torch.zeros((self.batch, sites.shape[1]), dtype=torch.bool)
-        full[slice(None) if self.rows is None else self.rows] = sites
+    def _orders(self, positions: Tensor) -> Fork:
+        full = torch.zeros((self.batch, positions.shape[1]), dtype=torch.bool)
+        full[slice(None) if self.rows is None else self.rows] = positions
         parents, answers, chances = [], [], []
         for row in range(self.batch):
             places = torch.nonzero(full[row]).flatten().tolist()
             for order in itertools.permutations(range(len(places))):
-                times = torch.zeros(sites.shape[1], dtype=torch.float64)
+                times = torch.zeros(positions.shape[1], dtype=torch.float64)
                 times[places] = (torch.tensor(order, dtype=torch.float64) + 0.5) / max(1, len(places))
                 parents.append(row)
                 answers.append(times)

@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from . import grids
-from .checks import require
-from .conditioning import FREE, check_template
-from .denoiser import Denoiser, Look
+from .control import grids
+from .core.checks import require
+from .core.evaluation import Denoiser, Evaluation
+from .core.free import FREE, check_template
+from .core.processes import Process
+from .core.reverse import Reverse
 from .enumeration import Every, Fork, Unforeseen
-from .processes import Process
-from .reverse import Reverse
 from .sampling import Stage, stages, unfinished
 from .solvers.base import Memory, Solver, Step
 from .solvers.uniformization import Uniformization
@@ -96,12 +96,12 @@ def _every_outcome(
     x: Tensor,
     memory: Memory,
     weight: Tensor,
-    looks: int = 2,
+    evaluations: int = 2,
     free: Bool[Tensor, "1 d"] | None = None,
 ) -> tuple[Tensor, Memory, Tensor]:
     """All states after `stage`, with their memory and probability; the stage looks, and then jumps, `looks` times."""
     outcomes = (model.process.states + (model.process.mask is not None)) ** model.length
-    size = max(1, AT_ONCE // outcomes**looks)
+    size = max(1, AT_ONCE // outcomes**evaluations)
     parts: list[tuple[Step, Tensor]] = []
     for first in range(0, len(x), size):
         rows = torch.arange(first, min(first + size, len(x)))
@@ -161,24 +161,27 @@ def _ranks(column: Tensor) -> Int64[Tensor, " n"]:
     return torch.unique(column, return_inverse=True)[1]
 
 
-def _columns(values: Sequence[Tensor | Look]) -> list[Tensor]:
+def _columns(values: Sequence[Tensor | Evaluation]) -> list[Tensor]:
     """What tells memories apart, whole numbers for each row. A look is a function of what it saw, and when."""
-    if isinstance(values[0], Look):
-        looks = [value for value in values if isinstance(value, Look)]
-        x, times = torch.cat([look.x for look in looks]), torch.cat([look.t.expand(len(look.x)) for look in looks])
+    if isinstance(values[0], Evaluation):
+        evaluations = [value for value in values if isinstance(value, Evaluation)]
+        x, times = (
+            torch.cat([evaluation.x for evaluation in evaluations]),
+            torch.cat([evaluation.t.expand(len(evaluation.x)) for evaluation in evaluations]),
+        )
         return [_code(x, int(x.max()) + 1), _ranks(times)]
     columns = torch.cat([value for value in values if isinstance(value, Tensor)]).flatten(1).T
     return list(columns) if columns.dtype == torch.int64 else [_ranks(column) for column in columns]
 
 
-def _kept(model: Denoiser, values: Sequence[Tensor | Look], rows: Tensor) -> Tensor | Look:
+def _kept(model: Denoiser, values: Sequence[Tensor | Evaluation], rows: Tensor) -> Tensor | Evaluation:
     """The memories at `rows` of all parts put together; nobody counts the evaluations of an exact law."""
-    if isinstance(values[0], Look):
-        looks = [value for value in values if isinstance(value, Look)]
-        x, t = torch.cat([look.x for look in looks])[rows], looks[0].t
-        if t.ndim or any(look.t.ndim for look in looks):
-            t = torch.cat([look.t.expand(len(look.x)) for look in looks])[rows]
-        return replace(looks[0], x=x, t=t, conditionals=model(x, t), samples=None)
+    if isinstance(values[0], Evaluation):
+        evaluations = [value for value in values if isinstance(value, Evaluation)]
+        x, t = torch.cat([evaluation.x for evaluation in evaluations])[rows], evaluations[0].t
+        if t.ndim or any(evaluation.t.ndim for evaluation in evaluations):
+            t = torch.cat([evaluation.t.expand(len(evaluation.x)) for evaluation in evaluations])[rows]
+        return replace(evaluations[0], x=x, t=t, conditionals=model(x, t), samples=None)
     return torch.cat([value for value in values if isinstance(value, Tensor)])[rows]
 
 
@@ -212,11 +215,11 @@ def _generator(model: Denoiser, everything: Tensor, u: float) -> Float64[Tensor,
     rates = reverse.intensity(everything, t).rows(torch.arange(n * d)) * (total / model.process.schedule.sigma(t))
     generator = torch.zeros((n, n), dtype=torch.float64)
     rates, base = rates.view(n, d, -1), int(everything.max()) + 1
-    for site in range(d):
+    for position in range(d):
         for value in range(model.process.states):
             target = everything.clone()
-            target[:, site] = value
-            generator[torch.arange(n), _code(target, base)] += rates[:, site, value]
+            target[:, position] = value
+            generator[torch.arange(n), _code(target, base)] += rates[:, position, value]
     return generator - torch.diag(generator.sum(1))
 
 

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from .checks import require, require_choice
-from .denoiser import Denoiser
+from .core.checks import require, require_choice
+from .core.evaluation import Denoiser
 from .sampling import Samples
 
 Card = dict[str, Any]
@@ -125,7 +125,7 @@ def require_pictures(model: Denoiser) -> None:
     """Raise ``ValueError`` unless `pictures` can be made of the samples of `model`."""
     shape, states = getattr(model, "shape", None), model.process.states
     plane = shape is not None and len(shape) == 2
-    require(plane, "model shape", shape, "there are no pictures of it, but of models whose sites lie in a plane")
+    require(plane, "model shape", shape, "there are no pictures of it, but of models whose positions lie in a plane")
     known = getattr(model, "pictures", None) is not None or states <= GREYS
     require(known, "states", states, "these are codes and no grey levels; give their decoder, as in --vqgan FILE")
 
@@ -134,10 +134,10 @@ def pictures(model: Denoiser, x: Int64[Tensor, "n d"]) -> Float[Tensor, "n c h w
     """Images with entries from 0 to 1: what the model's decoder makes of codes, or else grey levels, black first."""
     require_pictures(model)
     decoder: Any = getattr(model, "pictures", None)
-    sites = x.unflatten(1, getattr(model, "shape", ()))
+    positions = x.unflatten(1, getattr(model, "shape", ()))
     if decoder is not None:
-        return decoder.decode(sites).float().cpu()
-    return sites.unsqueeze(1) / (model.process.states - 1)
+        return decoder.decode(positions).float().cpu()
+    return positions.unsqueeze(1) / (model.process.states - 1)
 
 
 def mosaic(images: Float[Tensor, "n c h w"], columns: int | None = None) -> UInt8[Tensor, "height width 3"]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from .checks import require, require_choice
+from .core.checks import require, require_choice
 
 LARGEST = 2**31 - 1
 

@@ -14,17 +14,17 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from . import grids
-from .checks import finite, require, require_count
-from .conditioning import FREE, Held, check_template
-from .denoiser import MEMORY, Denoiser
-from .jumps import Share
-from .noise import WORD, Noise, Stream
-from .processes import Process
-from .reverse import Reverse
-from .shaping import cost_of, restricts
+from .conditioning.wrappers import cost_of, restricts
+from .control import grids
+from .control.tolerance import controlled
+from .core.checks import finite, require, require_count
+from .core.evaluation import MEMORY, Denoiser
+from .core.free import FREE, Held, check_template
+from .core.jumps import Share
+from .core.noise import WORD, Noise, Stream
+from .core.processes import Process
+from .core.reverse import Reverse
 from .solvers.base import Memory, Solver, Step
-from .solvers.controlled import controlled
 
 DELTA = 1e-3
 
@@ -83,7 +83,8 @@ def sample(
         solver: e.g. ``Trapezoidal(theta=0.5)``.
         nfe: the most network evaluations to spend on any sample; sets the number of steps. The finishing
             evaluation (see `delta`) is within the budget.
-        tolerance: the error to allow, in nats per site, instead of a budget: each sample then takes as many evaluations
+        tolerance: the error to allow, in nats per position, instead of a budget: each sample then takes as many
+        evaluations
             as it needs. For `Tweedie` and `Multistep`; `solvers.controlled.Controlled` says what the error is.
             ``info["estimated error"]`` is what it came to, by the samples' own estimate.
         steps: the number of steps, instead of `nfe`; the finishing evaluation comes on top.
@@ -94,11 +95,11 @@ def sample(
         first: the number i of the first sample, so that a run can be continued, or one of its samples drawn alone. What
             belongs to single samples (rows of the template, labels, `Network.padded`) is numbered within this run: its
             row 0 is for sample `first`.
-        delta: the time at which to stop. What noise is left then goes in one exact one-site draw, which costs one
+        delta: the time at which to stop. What noise is left then goes in one exact one-position draw, which costs one
             evaluation of the samples that need it. Default: 1e-3 for solvers that cannot step to time 0 (frozen
             intensities on masked processes, uniformization), otherwise 0.
         batch_size: samples run together; by default as many as `memory` holds all conditionals of, at least one.
-        memory: bytes of working memory beside the network's own; the rows of sites that jump are done in parts.
+        memory: bytes of working memory beside the network's own; the rows of positions that jump are done in parts.
         progress: show a progress bar; by default if standard error is a terminal.
         on_step: called with a `Moment` at the start, after every step, and at the end, for every batch.
     """
@@ -116,8 +117,8 @@ def sample(
             grid, delta = grids.adaptive(model, tolerance, delta=delta or 0.0, seed=seed), None
         else:
             solver = controlled(solver, tolerance)
-    sites = None if template is None else max(1, int((template == FREE).sum(1).max()))
-    times = plan(model, solver, nfe=nfe, steps=steps, grid=grid, delta=delta, sites=sites)
+    positions = None if template is None else max(1, int((template == FREE).sum(1).max()))
+    times = plan(model, solver, nfe=nfe, steps=steps, grid=grid, delta=delta, positions=positions)
     if batch_size is None:
         batch_size = max(1, memory // (32 * model.length * model.process.states))
     require_count("batch_size", batch_size)
@@ -162,7 +163,7 @@ def run(
     """
     noise = Stream(seed, offset + first, count, model.device)
     template = None if template is None else template.to(model.device)
-    # masks tell themselves which sites may change
+    # masks tell themselves which positions may change
     free = None if template is None or model.process.mask is not None else template == FREE
     reverse = Reverse.start(model, count, first, memory, remember=True, free=free)
     x = torch.zeros((count, model.length), dtype=torch.int64, device=model.device)
@@ -204,7 +205,7 @@ def stages(
 
     def finish(reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         if not is_clean(process, stops[-1]):
-            x = reverse.move(x, reverse.look(x, stops[-1]), stops[-1], None, noise("finish"))
+            x = reverse.move(x, reverse.evaluate(x, stops[-1]), stops[-1], None, noise("finish"))
         return Step(x)
 
     yield stops[0], start
@@ -219,7 +220,7 @@ def is_clean(process: Process, t: float) -> bool:
 
 
 def unfinished(process: Process, x: Tensor) -> Tensor | None:
-    """Rows of `x` with a site that can still jump; None if all have one."""
+    """Rows of `x` with a position that can still jump; None if all have one."""
     if process.mask is None and not isinstance(process, Held):
         return None
     left = process.active(x)
@@ -238,11 +239,11 @@ def plan(
     steps: int | None = None,
     grid: Tensor | grids.Grid | None = None,
     delta: float | None = None,
-    sites: int | None = None,
+    positions: int | None = None,
 ) -> Float64[Tensor, " times"]:
-    """The times that `sample` walks for these arguments, if it may write to so many `sites`, by default to all."""
+    """The times that `sample` walks for these arguments, if it may write to so many `positions`, by default to all."""
     process, horizon = model.process, model.horizon
-    sites = model.length if sites is None else sites
+    positions = model.length if positions is None else positions
     if not isinstance(solver, Solver):
         raise TypeError(f"solver={solver!r}: give a solver with its parameters, for example Trapezoidal(theta=0.5)")
     solver.check(process, model.length)
@@ -267,11 +268,11 @@ def plan(
     require(nfe is None or steps is None, "(nfe, steps)", (nfe, steps), "give one of them")
     if solver.evaluations is None:
         require(nfe is None, "nfe", nfe, f"{name} spends as many evaluations as it takes; leave nfe out")
-        steps = solver.fewest(sites) if steps is None else steps
+        steps = solver.fewest(positions) if steps is None else steps
     elif nfe is not None:
         last = not solver.reaches_data(process) or not _ends_clean(process, delta)
-        finish = solver.fewest(sites) if last else 0
-        steps = _affordable(solver, nfe, sites, cost_of(model), finish)
+        finish = solver.fewest(positions) if last else 0
+        steps = _affordable(solver, nfe, positions, cost_of(model), finish)
     else:
         require(
             steps is not None,
@@ -290,7 +291,7 @@ def _ends_clean(process: Process, delta: float) -> bool:
 
 
 def _may_leave(model: Denoiser, solver: Solver) -> bool:
-    """Whether a step to time 0 may leave a site at a value that the model forbids: it may not have jumped."""
+    """Whether a step to time 0 may leave a position at a value that the model forbids: it may not have jumped."""
     return model.process.mask is None and restricts(model) and not solver.exact_kernels
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ..checks import require, require_choice
+from ..core.checks import require, require_choice
 from ..models import ADAPTERS, BUILT_IN, load
 from .base import app, print_report, require_folder, table_of
 from .chat import chat
@@ -25,7 +25,7 @@ register(app)
 
 @app.command()
 def models() -> None:
-    """List the models: name, process, length (sites), states (values per site), and what it is.
+    """List the models: name, process, length (positions), states (values per position), and what it is.
 
     Example: [cyan]thetaleap models[/]
     """
@@ -81,7 +81,7 @@ def compare(
 
     Example: [cyan]thetaleap compare chain64 --solvers tweedie,multistep,low-discrepancy --nfe 4,8[/]
     """
-    from .. import comparison  # matplotlib is slow to import
+    from ..evaluation import compare as comparison  # matplotlib is slow to import
 
     budgets = parse_budgets(nfe)
     denoiser = load(model)
@@ -152,7 +152,7 @@ def reproduce(
     Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, in 40 minutes:
     [cyan]thetaleap reproduce all[/]
     """
-    from ..experiments import EXPERIMENTS  # matplotlib is slow to import
+    from ..reproduction import EXPERIMENTS  # matplotlib is slow to import
 
     if name is None:
         table = table_of("experiment", "what it shows")
@@ -183,7 +183,7 @@ def demo(
 
     Example: [cyan]thetaleap demo[/]
     """
-    from ..experiments import demo  # matplotlib is slow to import
+    from ..reproduction import demo  # matplotlib is slow to import
 
     report = demo.run(require_folder(out), seed=seed, progress=None)
     print_report(report.text, report.files)

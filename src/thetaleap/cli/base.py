@@ -14,7 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..checks import require
+from ..core.checks import require
 
 
 class PlainErrors(TyperGroup):

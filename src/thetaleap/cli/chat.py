@@ -1,4 +1,4 @@
-"""``thetaleap chat``: a conversation whose answers appear as their sites are unmasked."""
+"""``thetaleap chat``: a conversation whose answers appear as their positions are unmasked."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rich.live import Live
 from rich.text import Text
 
 from .. import sampling
-from ..checks import require, require_choice, require_count
+from ..conditioning.prompts import prepare
+from ..conditioning.wrappers import tempered
+from ..core.checks import require, require_choice, require_count
 from ..models import load
-from ..models.llm import resized, vocabulary_of
+from ..models.hf.llm import resized, vocabulary_of
+from ..models.hf.prefix_reuse import approximate_prefix
+from ..models.hf.vocabulary import Vocabulary
 from ..models.network import Network
-from ..models.prefix_reuse import approximate_prefix
-from ..models.vocabulary import Vocabulary
-from ..prompts import prepare
 from ..sampling import Moment
-from ..shaping import tempered
 from ..solvers import Blocks, Solver
 from .base import app
 from .names import AUTO, SOLVERS, Budget, build, choose
@@ -33,7 +33,7 @@ from .sample import DTYPES, REUSE, SPREAD
 
 KINDS = ("llada", "dream")
 MASKED = "·"
-"""What is shown for a site that is not written yet."""
+"""What is shown for a position that is not written yet."""
 
 Message = dict[str, str]
 
@@ -219,7 +219,7 @@ def chat(
     temperature: Annotated[
         float,
         _option(
-            "Below 1 likely tokens become likelier. At 0 all sites are equally sure, and go from left to right.",
+            "Below 1 likely tokens become likelier. At 0 all positions are equally sure, and go from left to right.",
             "Answers",
         ),
     ] = 0.2,

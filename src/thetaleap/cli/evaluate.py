@@ -16,31 +16,31 @@ from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
 
-from ..checks import require, require_count
-from ..metrics.likelihood import pseudo_log_likelihood
-from ..metrics.sequences import Measured, frequency_distance, mean, pairwise_distance, site_entropy
-from ..metrics.text import SIZES, Rows, TextQuality, ngram_divergence
+from ..core.checks import require, require_count
+from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, Critic, judge
+from ..evaluation.judges.iglm import iglm
+from ..evaluation.metrics.likelihood import pseudo_log_likelihood
+from ..evaluation.metrics.sequences import Measured, frequency_distance, mean, pairwise_distance, position_entropy
+from ..evaluation.metrics.text import SIZES, Rows, TextQuality, ngram_divergence
 from ..models import ADAPTERS, BUILT_IN, load
-from ..models.iglm import iglm
-from ..models.judges import NAMES, PLAYS, SMOLLM2, Critic, judge
-from ..models.masked_lm import Letters
+from ..models.hf.masked_lm import Letters
 from ..models.tokenizers import Tokenizer
 from ..reading import READERS, read_samples
 
 IGLM = "iglm"
 PER_SAMPLE = 4
 OPEN = "_"
-"""In a template: a site that was for the sampler to write."""
+"""In a template: a position that was for the sampler to write."""
 DIVERGENCES = (1, 2, 3)
 """Sizes of n-grams whose frequencies are compared."""
 ABOUT = {
-    "pseudo_log_likelihood": "mean log p(token | all others) under the model, nats per site: higher is likelier",
-    "pairwise_distance": "share of sites at which two samples differ: diversity",
-    "site_entropy": "mean entropy of the tokens at a site, nats: diversity",
-    "site_distance": "squared distance to the reference in the frequencies of tokens at sites; 0 for the same law",
-    "neighbour_distance": "the same of pairs of tokens at neighbouring sites",
-    "pair_distance": "the same of pairs of tokens at any two sites",
-    "judge_nll": "mean -log p(token | those before) under the judge, nats per site: lower is likelier",
+    "pseudo_log_likelihood": "mean log p(token | all others) under the model, nats per position: higher is likelier",
+    "pairwise_distance": "share of positions at which two samples differ: diversity",
+    "position_entropy": "mean entropy of the tokens at a position, nats: diversity",
+    "position_distance": "squared distance to the reference in the frequencies of tokens at positions; 0 for the same law",
+    "neighbour_distance": "the same of pairs of tokens at neighbouring positions",
+    "pair_distance": "the same of pairs of tokens at any two positions",
+    "judge_nll": "mean -log p(token | those before) under the judge, nats per position: lower is likelier",
     "perplexity": "exp of the mean -log p(token | those before) under the judge: lower is likelier",
     "unigram_entropy": "mean entropy of the tokens within a sample, bits: diversity",
     **{f"repetition_{n}": f"share of {n}-grams that stood earlier in their sample" for n in SIZES},
@@ -69,11 +69,11 @@ class Evaluation:
     model: str | None
     samples: int
     size: int
-    """Sites that count, or the judge's tokens in all samples."""
+    """Positions that count, or the judge's tokens in all samples."""
     figures: dict[str, Measured]
     reference: dict[str, Measured] = field(default_factory=dict)
     judge: str | None = None
-    unit: Literal["sites", "tokens"] = "sites"
+    unit: Literal["positions", "tokens"] = "positions"
 
     def json(self) -> str:
         def number(value: float) -> float | str:
@@ -92,7 +92,7 @@ class Evaluation:
     def text(self) -> str:
         """A line for each figure; those of the reference stand beside those of the samples."""
         wide = max(map(len, self.figures))
-        size = f"{self.size} {'sites that count' if self.unit == 'sites' else f'tokens of {self.judge}'}"
+        size = f"{self.size} {'positions that count' if self.unit == 'positions' else f'tokens of {self.judge}'}"
         head = f"{self.samples} samples, {size}; figures with their standard errors"
         lines = [head, ""]
         for name, figure in self.figures.items():
@@ -119,23 +119,23 @@ def evaluate(
     ] = None,
     reference: Annotated[Path | None, typer.Option(help=REFERENCE, metavar="FILE")] = None,
     template: Annotated[
-        str | None, typer.Option(help=f"What was given, in letters, with {OPEN} at the sites that count.")
+        str | None, typer.Option(help=f"What was given, in letters, with {OPEN} at the positions that count.")
     ] = None,
-    prefix: Annotated[int | None, typer.Option(help="How many first sites were given, and do not count.")] = None,
+    prefix: Annotated[int | None, typer.Option(help="How many first positions were given, and do not count.")] = None,
     critic: Annotated[str | None, typer.Option("--judge", help=HELP)] = None,
     device: Annotated[str | None, typer.Option(help="Where a judge of text runs, as in cuda:0.")] = None,
     per_sample: Annotated[
         int | None,
         typer.Option(
-            help="Sites of each sample to ask the model about: one evaluation each; 0 is all.", show_default="4"
+            help="Positions of each sample to ask the model about: one evaluation each; 0 is all.", show_default="4"
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the choice of these sites.", show_default="0")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the choice of these positions.", show_default="0")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure samples in a file: likelihood and diversity together, and the distance to a reference.
 
-    Without a judge of text, the likelihood is the model's own, of one site given all others.
+    Without a judge of text, the likelihood is the model's own, of one position given all others.
 
     Example: [cyan]thetaleap evaluate x.parquet --model chain64 --reference exact.parquet[/]
     Example: [cyan]thetaleap evaluate x.parquet --judge smollm2 --reference input.txt[/]
@@ -270,62 +270,64 @@ def measure(
     per_sample: int = 4,
     seed: int = 0,
 ) -> Evaluation:
-    """All figures of the samples `x` of the model called `name`; `per_sample` 0 asks about all sites."""
+    """All figures of the samples `x` of the model called `name`; `per_sample` 0 asks about all positions."""
     length = x.shape[1]
     model = _load(name, length)
     require(model.length == length, "file", length, f"its sequences are not as long as {name}'s, {model.length}")
     if reference is not None:
         good = reference.shape[1] == length
         require(good, "reference", reference.shape[1], f"its sequences are not as long as the file's, {length}")
-    sites = free_sites(model, x, template, prefix)
-    some = None if per_sample == 0 else min(per_sample, len(sites))
-    figures = _figures(model, x, sites, some, seed)
-    beside = {} if reference is None else _figures(model, reference, sites, some, seed)
+    positions = free_positions(model, x, template, prefix)
+    some = None if per_sample == 0 else min(per_sample, len(positions))
+    figures = _figures(model, x, positions, some, seed)
+    beside = {} if reference is None else _figures(model, reference, positions, some, seed)
     if reference is not None:
-        figures["site_distance"] = frequency_distance(x, reference, "sites", sites)
-        if bool((sites.diff() == 1).any()):
-            figures["neighbour_distance"] = frequency_distance(x, reference, "neighbours", sites)
-        if len(sites) > 1:
-            figures["pair_distance"] = frequency_distance(x, reference, "pairs", sites)
+        figures["position_distance"] = frequency_distance(x, reference, "positions", positions)
+        if bool((positions.diff() == 1).any()):
+            figures["neighbour_distance"] = frequency_distance(x, reference, "neighbours", positions)
+        if len(positions) > 1:
+            figures["pair_distance"] = frequency_distance(x, reference, "pairs", positions)
     if judge is not None:
         letters = _letters(model, "judge", judge)
         critic = iglm()
         for rows, into in ((x, figures), (reference, beside)):
             if rows is not None:
                 text = [letters.decode(row) for row in rows.tolist()]
-                into["judge_nll"] = mean(-critic.log_likelihoods(text, sites))
-    return Evaluation(name, len(x), len(sites), figures, beside, judge)
+                into["judge_nll"] = mean(-critic.log_likelihoods(text, positions))
+    return Evaluation(name, len(x), len(positions), figures, beside, judge)
 
 
-def _figures(model: Any, x: Tensor, sites: Tensor, some: int | None, seed: int) -> dict[str, Measured]:
+def _figures(model: Any, x: Tensor, positions: Tensor, some: int | None, seed: int) -> dict[str, Measured]:
     return {
-        "pseudo_log_likelihood": pseudo_log_likelihood(model, x, sites, some, seed),
-        "pairwise_distance": pairwise_distance(x, sites),
-        "site_entropy": site_entropy(x, sites),
+        "pseudo_log_likelihood": pseudo_log_likelihood(model, x, positions, some, seed),
+        "pairwise_distance": pairwise_distance(x, positions),
+        "position_entropy": position_entropy(x, positions),
     }
 
 
-def free_sites(model: Any, x: Int64[Tensor, "num d"], template: str | None, prefix: int | None) -> Int64[Tensor, " m"]:
-    """The sites that the sampler wrote. The others must be as the template says, in every sample."""
+def free_positions(
+    model: Any, x: Int64[Tensor, "num d"], template: str | None, prefix: int | None
+) -> Int64[Tensor, " m"]:
+    """The positions that the sampler wrote. The others must be as the template says, in every sample."""
     length = x.shape[1]
     require(template is None or prefix is None, "(template, prefix)", (template, prefix), "give one of them")
     if prefix is not None:
         require_count("prefix", prefix, least=0)
-        require(prefix < length, "prefix", prefix, f"sequences have {length} sites; leave at least one free")
+        require(prefix < length, "prefix", prefix, f"sequences have {length} positions; leave at least one free")
         return torch.arange(prefix, length)
     if template is None:
         return torch.arange(length)
     letters = _letters(model, "template", template)
     require(len(template) == length, "template", template, f"has {len(template)} letters; the samples have {length}")
     given = torch.tensor([n for n, letter in enumerate(template) if letter != OPEN], dtype=torch.int64)
-    require(len(given) < length, "template", template, f"leaves nothing free; write {OPEN} at the sites that count")
+    require(len(given) < length, "template", template, f"leaves nothing free; write {OPEN} at the positions that count")
     tokens = torch.tensor(letters.encode("".join(template[n] for n in given.tolist())), dtype=torch.int64)
     off = torch.nonzero(x[:, given] != tokens)
     if len(off):
-        sample, site = int(off[0, 0]), int(given[off[0, 1]])
-        held = letters.decode([int(x[sample, site])])
+        sample, position = int(off[0, 0]), int(given[off[0, 1]])
+        held = letters.decode([int(x[sample, position])])
         raise ValueError(
-            f"template={template!r}: site {site} is {template[site]!r}, but sample {sample} has {held!r} there; give "
+            f"template={template!r}: position {position} is {template[position]!r}, but sample {sample} has {held!r} there; give "
             "the template that the samples were made with"
         )
     open_ = torch.ones(length, dtype=torch.bool)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from .. import grids, planners, solvers
-from ..checks import require, require_choice
-from ..denoiser import Denoiser
-from ..planners import Planner
-from ..processes import Masked, Process, RateMatrix, Uniform
-from ..recommendation import recommend
+from .. import solvers
+from ..control import grids
+from ..core.checks import require, require_choice
+from ..core.evaluation import Denoiser
+from ..core.processes import Masked, Process, RateMatrix, Uniform
+from ..evaluation.recommend import recommend
+from ..planners import all as planners
+from ..planners.all import Planner
 from ..solvers import Solver
 
 
@@ -36,7 +38,9 @@ SOLVERS: dict[str, Entry] = {
     "multistep": Entry(solvers.Multistep, "one evaluation per step and a memory: the best of few evaluations"),
     "adams-bashforth": Entry(solvers.AdamsBashforth, "to compare with the published two-step scheme"),
     "uniformization": Entry(solvers.Uniformization, "exact on every process: reference samples, at a random cost"),
-    "first-hitting": Entry(solvers.FirstHitting, "exact, one evaluation per site: reference samples, short sequences"),
+    "first-hitting": Entry(
+        solvers.FirstHitting, "exact, one evaluation per position: reference samples, short sequences"
+    ),
     "parallel-decoding": Entry(solvers.ParallelDecoding, "image tokens in very few steps, the surest first (MaskGIT)"),
     "semi-autoregressive": Entry(solvers.SemiAutoregressive, "text, block by block from left to right (LLaDA)"),
 }
@@ -174,7 +178,7 @@ def _flag(name: str) -> str:
 
 def planned_contenders(model: Any, seed: int) -> dict[str, Any]:
     """Solvers of a masked model whose counts are planned from pilot samples, for a comparison."""
-    from ..comparison import Contender
+    from ..evaluation.compare import Contender
 
     require(model.process.mask is not None, "--plan", type(model.process).__name__, "plans are for masked models")
     shape = getattr(model, "shape", None)

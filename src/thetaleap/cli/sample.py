@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import __version__, files, sampling
-from ..checks import require, require_choice
-from ..denoiser import Denoiser
+from ..conditioning.templates import GAP, read_prompt, read_template, read_templates
+from ..conditioning.wrappers import constrained, guided, tempered
+from ..core.checks import require, require_choice
+from ..core.evaluation import Denoiser
 from ..models import load
-from ..models.prefix_reuse import ApproximatePrefix, approximate_prefix
+from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..sampling import Samples
-from ..shaping import constrained, guided, tempered
 from ..solvers import Blocks, Solver
-from ..templates import GAP, read_prompt, read_template, read_templates
 from .base import app, print_lines, table_of
 from .names import AS_NEEDED, AUTO, GRIDS, HYPER, PLANNERS, SOLVERS, Budget, choose, defaults
 
@@ -64,7 +64,7 @@ NFE = (
     f"{' and '.join(AS_NEEDED)}, which spend what they need."
 )
 TOLERANCE = (
-    "The error to allow, in nats per site, in place of --nfe: each sample then spends what it needs. For multistep, "
+    "The error to allow, in nats per position, in place of --nfe: each sample then spends what it needs. For multistep, "
     "and for tweedie (with masks, with --planner fixed-count or low-discrepancy)."
 )
 DELTA = (
@@ -72,11 +72,11 @@ DELTA = (
     "evaluation."
 )
 SPREAD = "How to spread the network over several devices, as in auto; for llada and dream, with accelerate."
-REUSE = "Run the network on part of the sites within a --block: faster, but another law; for llada and dream."
+REUSE = "Run the network on part of the positions within a --block: faster, but another law; for llada and dream."
 REMOTE = "Let the model's own code run, where it brings some; for llada and dream."
 TEMPLATE = (
     "What is given, with gaps: text, as in 'To be, ___ not to be', where each _ is one token to write; token numbers "
-    "and _ with spaces between for models without text. Sites after the end are for the sampler too."
+    "and _ with spaces between for models without text. Positions after the end are for the sampler too."
 )
 PROMPTS = 'A file with a template or a prompt on each line: {"template": "..."} or {"prompt": "..."}.'
 OUT = (
@@ -109,17 +109,18 @@ def sample(
         float | None, _hyper("theta", "Where in the step the second evaluation is: in (0, 1), for rk2 in (0, 1].")
     ] = None,
     rule: Annotated[
-        str | None, _hyper("rule", "Several events at one site overwrite each other (exact) or are dropped (reject).")
+        str | None,
+        _hyper("rule", "Several events at one position overwrite each other (exact) or are dropped (reject)."),
     ] = None,
     align: Annotated[
         str | None,
         _hyper("align", "Intensities of two states are added by destination, by displacement, or on a ring (cyclic)."),
     ] = None,
     order: Annotated[
-        str | None, _hyper("order", "Which sites of a block go first: the surest (confidence) or any (random).")
+        str | None, _hyper("order", "Which positions of a block go first: the surest (confidence) or any (random).")
     ] = None,
     block_length: Annotated[
-        int | None, _hyper("block_length", "Sites per block, at least 1; one block if not given.")
+        int | None, _hyper("block_length", "Positions per block, at least 1; one block if not given.")
     ] = None,
     randomness: Annotated[float | None, _hyper("randomness", "Noise on the confidence, at least 0.")] = None,
     extrapolation: Annotated[str | None, _hyper("extrapolation", "Of conditionals: linear or logit.")] = None,
@@ -128,8 +129,10 @@ def sample(
     ] = None,
     window: Annotated[int | None, _hyper("window", "Steps between the two looks, at least 1.")] = None,
     floor: Annotated[float | None, _hyper("floor", "What share of a probability to keep at least, 0 to 1.")] = None,
-    planner: Annotated[str | None, _hyper("planner", f"Which masked sites go together: {', '.join(PLANNERS)}.")] = None,
-    length: Annotated[int | None, _place("Sites, for models that leave it open.")] = None,
+    planner: Annotated[
+        str | None, _hyper("planner", f"Which masked positions go together: {', '.join(PLANNERS)}.")
+    ] = None,
+    length: Annotated[int | None, _place("Positions, for models that leave it open.")] = None,
     device: Annotated[str | None, _place("Where the network runs, as in cuda:0.")] = None,
     dtype: Annotated[str | None, _place(f"The network's precision: {', '.join(DTYPES)}.")] = None,
     device_map: Annotated[str | None, _place(SPREAD)] = None,
@@ -155,7 +158,7 @@ def sample(
     top_p: Annotated[float | None, _given("Keep the likeliest values of so much probability together.")] = None,
     allow: Annotated[str | None, _given("Text of the only tokens that may be written.")] = None,
     forbid: Annotated[str | None, _given("Text of tokens that may not be written.")] = None,
-    block: Annotated[int | None, _given("Run the solver in blocks of so many sites, from left to right.")] = None,
+    block: Annotated[int | None, _given("Run the solver in blocks of so many positions, from left to right.")] = None,
     approximate_reuse: Annotated[
         bool,
         typer.Option("--approximate-reuse", help=REUSE, show_default=False, rich_help_panel="What is given"),
@@ -307,7 +310,7 @@ def _reuse(model: ApproximatePrefix | None) -> dict[str, str]:
     if model is None:
         return {}
     partial, every = model.runs.partial, model.runs.partial + model.runs.full
-    return {"approximate": f"{partial} of {every} runs of the network were on part of the sites"}
+    return {"approximate": f"{partial} of {every} runs of the network were on part of the positions"}
 
 
 def summary(model: str, solver: Solver, samples: Samples, seconds: float, out: Path | None) -> dict[str, str]:

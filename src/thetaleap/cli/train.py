@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..checks import require_choice
+from ..core.checks import require_choice
 from ..training.data import LEVELS, SIDE, TOKENIZERS, read_corpus
 from ..training.export import export
 from ..training.sums import LENGTH, Sums

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from ..checks import require, require_choice
-from ..denoiser import Denoiser
-from ..noise import philox
-from ..processes import Masked, Uniform
-from ..schedules import Constant
+from ..core.checks import require, require_choice
+from ..core.evaluation import Denoiser
+from ..core.noise import philox
+from ..core.processes import Masked, Uniform
+from ..core.schedules import Constant
 from . import oracles
 from .network import Network, from_network
 
@@ -64,7 +64,7 @@ def _ising4x16() -> Denoiser:
 
 
 def _tree31() -> Denoiser:
-    return oracles.tree([(site - 1) // 2 for site in range(31)], _simplex(6, 6), _sharp(7, 31, 6, 6))
+    return oracles.tree([(position - 1) // 2 for position in range(31)], _simplex(6, 6), _sharp(7, 31, 6, 6))
 
 
 def _mixture32() -> Denoiser:
@@ -72,14 +72,14 @@ def _mixture32() -> Denoiser:
 
 
 BUILT_IN: dict[str, BuiltIn] = {
-    "toy15": BuiltIn("the paper's toy: 1 site, 15 values, uniform process, law uniform on the simplex", _toy15),
-    "cube3": BuiltIn("3 sites of 3 values with a random joint law, masked", lambda: _cube3(True)),
+    "toy15": BuiltIn("the paper's toy: 1 position, 15 values, uniform process, law uniform on the simplex", _toy15),
+    "cube3": BuiltIn("3 positions of 3 values with a random joint law, masked", lambda: _cube3(True)),
     "cube3-uniform": BuiltIn("the same law under the uniform process", lambda: _cube3(False)),
-    "chain64": BuiltIn("Markov chain, 64 sites of 16 values, masked: local dependence", _chain64),
-    "chain2-64": BuiltIn("Markov chain of order 2, 64 sites of 8 values, masked: pairs matter", _chain2_64),
+    "chain64": BuiltIn("Markov chain, 64 positions of 16 values, masked: local dependence", _chain64),
+    "chain2-64": BuiltIn("Markov chain of order 2, 64 positions of 8 values, masked: pairs matter", _chain2_64),
     "ising4x16": BuiltIn("Ising model on a 4 x 16 grid near criticality, masked: two dimensions", _ising4x16),
-    "tree31": BuiltIn("Markov tree, binary, 31 sites of 6 values, masked: dependence by descent", _tree31),
-    "mixture32": BuiltIn("mixture of 4 products, 32 sites of 6 values, masked: global dependence", _mixture32),
+    "tree31": BuiltIn("Markov tree, binary, 31 positions of 6 values, masked: dependence by descent", _tree31),
+    "mixture32": BuiltIn("mixture of 4 products, 32 positions of 6 values, masked: global dependence", _mixture32),
 }
 
 
@@ -89,7 +89,7 @@ SPREAD = (*PLACE, "device_map", "trust_remote_code")
 
 def _published(kind: str) -> Callable[..., Denoiser]:
     def make(source: str, **options: Any) -> Denoiser:
-        from . import published
+        from .hf import published
 
         return getattr(published, kind)(source, **options)
 
@@ -97,31 +97,31 @@ def _published(kind: str) -> Callable[..., Denoiser]:
 
 
 def _mlm(source: str, **options: Any) -> Denoiser:
-    from .masked_lm import mlm
+    from .hf.masked_lm import mlm
 
-    require("length" in options, "length", None, f"say how many sites: load('mlm:{source}', length=120)")
+    require("length" in options, "length", None, f"say how many positions: load('mlm:{source}', length=120)")
     return mlm(source, **options)
 
 
 def _llm(kind: str) -> Callable[..., Denoiser]:
     def make(source: str, **options: Any) -> Denoiser:
-        from . import llm
+        from .hf import llm
 
-        require("length" in options, "length", None, f"say how many sites: load('{kind}:{source}', length=256)")
+        require("length" in options, "length", None, f"say how many positions: load('{kind}:{source}', length=256)")
         return getattr(llm, kind)(source, **options)
 
     return make
 
 
 def _antiberty(**options: Any) -> Denoiser:
-    from .antibodies import antiberty
+    from .proteins.antibodies import antiberty
 
     return antiberty(**options)
 
 
 def _sapiens(chain: str) -> Callable[..., Denoiser]:
     def make(**options: Any) -> Denoiser:
-        from .antibodies import sapiens
+        from .proteins.antibodies import sapiens
 
         return sapiens(chain, **options)
 
@@ -156,7 +156,7 @@ BUILT_IN |= {
 
 
 def _maskgit(source: str, **options: Any) -> Denoiser:
-    from .maskgit import maskgit
+    from .images.maskgit import maskgit
 
     return maskgit(source, **options)
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from ..checks import require, require_count
-from ..denoiser import Conditionals, Dense
-from ..processes import Process
+from ..core.checks import require, require_count
+from ..core.evaluation import Conditionals, Dense
+from ..core.processes import Process
 
 Inputs = Callable[..., Tensor]
 """``f(x, t)``, or ``f(x, t, label)``."""
@@ -20,17 +20,17 @@ Inputs = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Headed:
-    """Conditionals whose head runs on the sites that are asked for."""
+    """Conditionals whose head runs on the positions that are asked for."""
 
     hidden: Float[Tensor, "n h"]
     head: Callable[[Tensor], Tensor]
 
-    def logits(self, sites: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
-        logits = self.head(self.hidden.index_select(0, sites))
+    def logits(self, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
+        logits = self.head(self.hidden.index_select(0, positions))
         _require_float("head output", logits)
         return logits
 
-    def alike(self) -> None:
+    def duplicates(self) -> None:
         return None
 
 
@@ -47,9 +47,9 @@ class Network:
     tokenizer: Any = None
     """What turns its tokens into text and back, with `encode` and `decode`; None where there is none."""
     shape: tuple[int, ...] | None = None
-    """How the sites lie: (length,) on a line, (height, width) row by row in the plane, None where neither."""
+    """How the positions lie: (length,) on a line, (height, width) row by row in the plane, None where neither."""
     attends: bool = False
-    """Whether the network takes ``valid=``, and looks at valid sites alone."""
+    """Whether the network takes ``valid=``, and looks at valid positions alone."""
     classes: int | None = None
     """How many labels the network takes; None if it takes none."""
     labels: Int64[Tensor, " b"] | None = None
@@ -57,16 +57,18 @@ class Network:
     pictures: Any = None
     """What makes images (b, 3, height, width), from 0 to 1, of tokens, with `decode`; None where there is none."""
     valid: Bool[Tensor, "num d"] | None = None
-    """Sites that are there, of each sample of a run: `padded` says so."""
+    """Positions that are there, of each sample of a run: `padded` says so."""
 
     def padded(self, valid: Bool[Tensor, "num d"]) -> Network:
-        """The same for sequences of different lengths: the network is not to look at sites that are not `valid`.
+        """The same for sequences of different lengths: the network is not to look at positions that are not `valid`.
 
         What the template holds there does not matter. The network must take ``valid=``, as with `from_network`'s
         ``attends=True``.
         """
         require(self.attends, "valid", tuple(valid.shape), "this network does not take it; make it with attends=True")
-        require(valid.shape[1] == self.length, "valid shape", tuple(valid.shape), f"the model has {self.length} sites")
+        require(
+            valid.shape[1] == self.length, "valid shape", tuple(valid.shape), f"the model has {self.length} positions"
+        )
         return replace(self, valid=valid)
 
     def of(self, samples: Int64[Tensor, " b"]) -> Network:
@@ -108,14 +110,15 @@ def from_network(
 
     Args:
         process: what the network was trained to reverse, e.g. ``Masked(states=50257)``.
-        length: number of sites d.
-        network: takes ``x``, int64 (b, d), with the value S where a site is masked, and ``t``, float64 (b,), and
-            gives logits (b, d, S) of the clean token at each site *given all other sites*. For masked processes
-            this is what masked models give; only the rows of masked sites are read. Networks that give score
+        length: number of positions d.
+        network: takes ``x``, int64 (b, d), with the value S where a position is masked, and ``t``, float64 (b,), and
+            gives logits (b, d, S) of the clean token at each position *given all other positions*. For masked processes
+            this is what masked models give; only the rows of masked positions are read. Networks that give score
             ratios are converted by ``process.from_score``. Logits must be probabilities' logarithms up to a
             constant per row: not probabilities.
         trunk: in place of `network`, all of it but the last layer: takes the same, and gives hidden rows (b, d, h).
-        head: the last layer: takes some of these rows, (n, h), and gives their logits (n, S). It is run on the sites
+        head: the last layer: takes some of these rows, (n, h), and gives their logits (n, S). It is run on the
+        positions
             that jump alone, which with a large vocabulary saves much of the time and nearly all of the memory.
         horizon: the time of pure noise; by default the schedule's.
         time_free: say True if the network ignores t: it is then not run again for samples that have not changed.
@@ -123,10 +126,11 @@ def from_network(
         tokenizer: what turns tokens into text and back, with `encode` and `decode`, for people to read.
         classes: how many labels there are, if the network takes them: `network` or `trunk` is then called with a third
             input, int64 (b,), from 0 to ``classes - 1``, or ``classes`` where the label is dropped; see `guided`.
-        attends: say True if the network takes a keyword ``valid``, booleans (b, d), and looks at such sites alone, so
+        attends: say True if the network takes a keyword ``valid``, booleans (b, d), and looks at such positions
+        alone, so
             that sequences of different lengths can go together: see `Network.padded`.
         pictures: what makes images of tokens, with `decode`, such as a VQGAN.
-        shape: how the sites lie, where that is known: (length,) on a line, (height, width) row by row in the plane.
+        shape: how the positions lie, where that is known: (length,) on a line, (height, width) row by row in the plane.
     """
     require_count("length", length)
     if network is None:
@@ -156,8 +160,8 @@ def from_network(
         return Headed(hidden.flatten(0, 1), head)
 
     if shape is not None:
-        sites = int(torch.tensor(shape).prod())
-        require(sites == length, "shape", shape, f"has {sites} sites, but the length is {length}")
+        positions = int(torch.tensor(shape).prod())
+        require(positions == length, "shape", shape, f"has {positions} positions, but the length is {length}")
     if classes is not None:
         require_count("classes", classes)
     evaluate = hidden_rows if network is None else whole_rows

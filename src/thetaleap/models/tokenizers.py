@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..checks import require
+from ..core.checks import require
 
 GPT2_TOKENS = 50257
 

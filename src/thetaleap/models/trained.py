@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..processes import Masked, Uniform
-from ..schedules import LogLinear
-from .masked_lm import Letters
+from ..core.checks import require
+from ..core.processes import Masked, Uniform
+from ..core.schedules import LogLinear
+from .hf.masked_lm import Letters
 from .network import Network, from_network
 from .tokenizers import GPT2, BytePairs, Lexicon
 from .transformer import Sizes, Transformer
@@ -31,7 +31,7 @@ def trained(
 
     Args:
         source: its folder, with ``weights.safetensors`` and ``card.json``.
-        length: number of sites; by default as trained.
+        length: number of positions; by default as trained.
         dtype: in which to compute; by default float32.
         device: where to compute.
     """
@@ -41,15 +41,15 @@ def trained(
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
         shape = card["shape"]
-        sizes, sites = Sizes(**card["sizes"]), card["recipe"]["length"]
+        sizes, positions = Sizes(**card["sizes"]), card["recipe"]["length"]
         process = (Masked if sizes.masked else Uniform)(sizes.tokens, LogLinear())
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"source={str(folder / CARD)!r}: is no card of thetaleap train ({error})") from None
     module = Transformer(sizes)
     fit(module, read_weights(folder / WEIGHTS), f"weights={str(folder / WEIGHTS)!r}")
     module = module.to(dtype or torch.float32).to(device).eval().requires_grad_(False)
-    same = length is None or length == sites
-    require(same or shape is None, "length", length, f"these are images of {sites} sites; leave it out")
+    same = length is None or length == positions
+    require(same or shape is None, "length", length, f"these are images of {positions} positions; leave it out")
 
     def trunk(x: Tensor, t: Tensor, *labels: Tensor) -> Tensor:
         sigma = -torch.log(process.schedule.alpha(t)) if module.sigma_map is not None else None
@@ -57,13 +57,13 @@ def trained(
 
     return from_network(
         process,
-        length=sites if length is None else length,
+        length=positions if length is None else length,
         trunk=trunk,
         head=module.head,
         time_free=module.sigma_map is None,
         device=device,
         tokenizer=_tokenizer(card["tokenizer"]),
-        shape=tuple(shape) if shape else (sites if length is None else length,),
+        shape=tuple(shape) if shape else (positions if length is None else length,),
         classes=sizes.classes,
     )
 

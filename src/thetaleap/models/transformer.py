@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from ..checks import require, require_count, require_number
+from ..core.checks import require, require_count, require_number
 
 FREQUENCIES = 128
 """Number of frequencies by which the noise level is embedded."""
@@ -43,7 +43,7 @@ class Sizes:
         masked: whether there is a mask, with the value S, and so one more embedding and output channel.
         timed: whether the condition tells the noise level.
         classes: number of labels that the condition tells; a network that has them takes one more for none.
-        row: sites in a row of an image; a site's rotary position is then its row and its column, by turns.
+        row: positions in a row of an image; a position's rotary position is then its row and its column, by turns.
         dropout: probability with which each entry that joins the residual stream is dropped while training.
     """
 
@@ -210,10 +210,10 @@ class Output(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Logits of each site's clean token, from the whole sequence and, if `sizes` say so, from the noise level.
+    """Logits of each position's clean token, from the whole sequence and, if `sizes` say so, from the noise level.
 
     ``forward`` is `head` after `trunk`. They are apart because the head, with the vocabulary at its end, is the dear
-    part, and is needed at few sites.
+    part, and is needed at few positions.
     """
 
     def __init__(self, sizes: Sizes) -> None:

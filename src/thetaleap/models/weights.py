@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..checks import require, require_choice
+from ..core.checks import require, require_choice
 
 Weights = dict[str, Tensor]
 

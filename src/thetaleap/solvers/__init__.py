@@ -1,7 +1,7 @@
 """Solvers: one file per idea."""
 
+from ..control.blocks import Blocks
 from .base import Memory, Solver, Step
-from .blocks import Blocks
 from .decoding import ParallelDecoding, SemiAutoregressive
 from .exponential import ExponentialTrapezoidal
 from .first_hitting import FirstHitting

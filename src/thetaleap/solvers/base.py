@@ -10,14 +10,14 @@ from typing import ClassVar
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..denoiser import Look
-from ..jumps import Share
-from ..noise import Noise
-from ..planners import Bernoulli, Plan, Planner
-from ..processes import Process
-from ..reverse import Reverse
+from ..core.evaluation import Evaluation
+from ..core.jumps import Share
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
+from ..planners.all import Bernoulli, Plan, Planner
 
-Memory = Mapping[str, Tensor | Look]
+Memory = Mapping[str, Tensor | Evaluation]
 """What the next step needs to know, of every sample: tensors whose first dimension is the batch, and past looks."""
 
 
@@ -37,14 +37,14 @@ class Solver(ABC):
     """Network evaluations per step; None: as many as it takes."""
 
     exact_kernels: ClassVar[bool] = False
-    """Whether sites move by exact kernels, so that a step to time 0 draws from the conditionals themselves."""
+    """Whether positions move by exact kernels, so that a step to time 0 draws from the conditionals themselves."""
 
     def check(self, process: Process, length: int) -> None:  # noqa: B027
         """Raise ``ValueError`` if this solver makes no sense for `process` and sequences of `length`."""
 
     def reaches_data(self, process: Process) -> bool:
         """Whether a step may end at t = 0. Otherwise sampling stops at a positive `delta` and is then finished
-        by one exact one-site kernel."""
+        by one exact one-position kernel."""
         return process.mask is None
 
     def fewest(self, length: int) -> int:
@@ -77,7 +77,7 @@ def require_masked(solver: Solver, process: Process, instead: str) -> int:
     if process.mask is None:
         name = type(solver).__name__
         raise ValueError(
-            f"solver={name} on process={type(process).__name__}: {name} unmasks sites and needs a Masked process; "
+            f"solver={name} on process={type(process).__name__}: {name} unmasks positions and needs a Masked process; "
             f"use {instead} here"
         )
     return process.mask

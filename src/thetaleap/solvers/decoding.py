@@ -1,4 +1,4 @@
-"""Order-based decoders: a fixed number of sites per step, the most confident first. One evaluation per step."""
+"""Order-based decoders: a fixed number of positions per step, the most confident first. One evaluation per step."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..checks import require_choice, require_count, require_number
-from ..noise import Noise
-from ..planners import Confidence, FixedCount, InBlocks
-from ..processes import Process
-from ..reverse import Reverse
+from ..core.checks import require_choice, require_count, require_number
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
+from ..planners.all import Confidence, FixedCount, InBlocks
 from .base import Memory, Solver, Step, require_masked
 from .tweedie import planned_step
 
 
 @dataclass(frozen=True)
 class ParallelDecoding(Solver):
-    """Draw every masked site, keep the surest (MaskGIT, Chang et al. 2022).
+    """Draw every masked position, keep the surest (MaskGIT, Chang et al. 2022).
 
     Confidence is ``log p + randomness * gumbel * (1 - progress)``; the number kept in step n of N is proportional to
-    ``arccos(1 - n/(N-1))``, at least one while sites are left.
+    ``arccos(1 - n/(N-1))``, at least one while positions are left.
     """
 
     randomness: float = 4.5
@@ -33,7 +33,7 @@ class ParallelDecoding(Solver):
 
     @property
     def planner(self) -> Confidence:
-        """Which sites go."""
+        """Which positions go."""
         return Confidence(self.randomness, schedule="arccos")
 
     def check(self, process: Process, length: int) -> None:
@@ -51,10 +51,10 @@ class ParallelDecoding(Solver):
 
 @dataclass(frozen=True)
 class SemiAutoregressive(Solver):
-    """Blocks from left to right; within a block a fixed number of sites per step (LLaDA, Nie et al. 2025).
+    """Blocks from left to right; within a block a fixed number of positions per step (LLaDA, Nie et al. 2025).
 
-    The steps are shared out evenly over the blocks, and the sites of a block over its steps, the first ones
-    taking what is left over. `order` "confidence" draws all masked sites of the block and keeps the surest;
+    The steps are shared out evenly over the blocks, and the positions of a block over its steps, the first ones
+    taking what is left over. `order` "confidence" draws all masked positions of the block and keeps the surest;
     "random" keeps a uniform subset. `block_length` None is one block; the last block may be shorter.
     """
 
@@ -69,7 +69,7 @@ class SemiAutoregressive(Solver):
 
     @property
     def planner(self) -> InBlocks:
-        """Which sites go."""
+        """Which positions go."""
         return InBlocks(Confidence() if self.order == "confidence" else FixedCount(), self.block_length)
 
     def check(self, process: Process, length: int) -> None:

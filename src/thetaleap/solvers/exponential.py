@@ -1,4 +1,4 @@
-"""The exponential theta-Trapezoidal method: exact one-site kernels, conditionals extrapolated between two looks."""
+"""The exponential theta-Trapezoidal method: exact one-position kernels, conditionals extrapolated between two looks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..checks import require_choice, require_number
-from ..extrapolation import FORMS, Extrapolated, Form
-from ..noise import Noise
-from ..planners import Bernoulli, Counting, Planner
-from ..processes import Process
-from ..reverse import Reverse
+from ..core.checks import require_choice, require_number
+from ..core.extrapolation import FORMS, Extrapolated, Form
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
+from ..planners.all import Bernoulli, Counting, Planner
 from .base import Memory, Solver, Step, check_planner, plan_of
 
 
@@ -21,8 +21,8 @@ class ExponentialTrapezoidal(Solver):
     """Move a part of the step by the exact kernel of ``c(x)``, then the rest by that of ``c~``; ``rho = t - theta h``.
 
     linear: ``c~ ∝ [(1 + w) c(x*) - w c(x)]_+``; logit: ``log c~ = (1 + w) log c(x*) - w log c(x)``, with
-    ``w = 1/(2 theta (1 - theta)) - 1``, or, where a planner sends k_A and then k_B sites,
-    ``w = [k_A (k_A - 1) + k_B (k_B - 1)]/(2 k_A k_B)``, which gives pairs of sites their true law on average.
+    ``w = 1/(2 theta (1 - theta)) - 1``, or, where a planner sends k_A and then k_B positions,
+    ``w = [k_A (k_A - 1) + k_B (k_B - 1)]/(2 k_A k_B)``, which gives pairs of positions their true law on average.
     Proper distributions, so that nothing is rejected and, for masked models, who jumps does not depend on the
     network. Exact in one dimension.
     """
@@ -53,9 +53,9 @@ class ExponentialTrapezoidal(Solver):
         first = plan_of(memory)
         second = planner.rest(first)
         weight = self._weight(first["counts"][:, :2].double()) if isinstance(planner, Counting) else None
-        before = reverse.look(x, t)
+        before = reverse.evaluate(x, t)
         y = planner.move(process, x, before, t, rho, noise("predict"), first)
-        after = reverse.look(y, rho)
+        after = reverse.evaluate(y, rho)
         if weight is None:
             weight = torch.full((len(x),), 1 / (2 * self.theta * (1 - self.theta)) - 1, dtype=torch.float64)
         ahead = Extrapolated(after, before, weight.to(x.device), self.extrapolation)

@@ -1,4 +1,4 @@
-"""First-hitting: exact sampling of masked processes, one site and one evaluation at a time."""
+"""First-hitting: exact sampling of masked processes, one position and one evaluation at a time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..noise import Noise
-from ..processes import Process
-from ..reverse import Reverse
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
 from .base import Memory, Solver, Step, require_masked
 
 
 @dataclass(frozen=True)
 class FirstHitting(Solver):
-    """Unmask each site at its own hitting time, given everything unmasked before (Zheng et al. 2024).
+    """Unmask each position at its own hitting time, given everything unmasked before (Zheng et al. 2024).
 
-    ``alpha`` at the time a site is hit is uniform, so that the first of n masked sites is hit at ``alpha^-1`` of
-    ``1 - (1 - alpha_t) u^(1/n)``. Here the sites hit between t and s are found first, then visited in order.
+    ``alpha`` at the time a position is hit is uniform, so that the first of n masked positions is hit at
+    ``alpha^-1`` of
+    ``1 - (1 - alpha_t) u^(1/n)``. Here the positions hit between t and s are found first, then visited in order.
     """
 
     evaluations = None
@@ -40,10 +41,10 @@ class FirstHitting(Solver):
         hits, x = hit.sum(1), x.clone()
         for k in range(int(hits.max())):
             rows = torch.nonzero(hits > k).flatten()
-            site = order[rows, k]
+            position = order[rows, k]
             now = process.schedule.alpha_inverse(alpha_t + when[rows, k] * (alpha_s - alpha_t))
-            look = reverse[rows].look(x[rows], now)
+            evaluation = reverse[rows].evaluate(x[rows], now)
             each = torch.arange(len(rows), device=x.device)
-            c = look.probabilities(each * length + site)
-            x[rows, site] = noise(f"value {k}")[rows].choose(each, 1, c, stay=False)
+            c = evaluation.probabilities(each * length + position)
+            x[rows, position] = noise(f"value {k}")[rows].choose(each, 1, c, stay=False)
         return Step(x)

@@ -7,11 +7,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..checks import require_choice, require_number
-from ..intensity import ALIGN, Align, Combined
-from ..jumps import leap
-from ..noise import Noise
-from ..reverse import Reverse
+from ..core.checks import require_choice, require_number
+from ..core.intensity import ALIGN, Align, Combined
+from ..core.jumps import leap
+from ..core.noise import Noise
+from ..core.reverse import Reverse
 from .base import Memory, Solver, Step
 from .leaping import RULES
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..checks import require_choice
-from ..jumps import leap
-from ..noise import Noise
-from ..reverse import Reverse
+from ..core.checks import require_choice
+from ..core.jumps import leap
+from ..core.noise import Noise
+from ..core.reverse import Reverse
 from .base import Memory, Solver, Step
 
 RULES = ("exact", "reject")
@@ -20,7 +20,7 @@ RULES = ("exact", "reject")
 class TauLeaping(Solver):
     """Freeze ``mu(x, t)`` over the whole step (Gillespie 2001; Campbell et al. 2022; Algorithm 3 of the paper).
 
-    `rule` decides what several events at one site do: "exact" overwrites, "reject" (the paper's) drops them all.
+    `rule` decides what several events at one position do: "exact" overwrites, "reject" (the paper's) drops them all.
     """
 
     rule: Literal["exact", "reject"] = "exact"

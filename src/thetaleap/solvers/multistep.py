@@ -9,16 +9,16 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..checks import require, require_choice, require_count, require_number
-from ..denoiser import Look
-from ..extrapolation import FORMS, Extrapolated, Form
-from ..intensity import Combined, Frozen
-from ..jumps import leap
-from ..noise import Noise
-from ..planners import FixedCount, Pace, Planner
-from ..processes import Process
-from ..reverse import Reverse
-from ..schedules import Schedule
+from ..core.checks import require, require_choice, require_count, require_number
+from ..core.evaluation import Evaluation
+from ..core.extrapolation import FORMS, Extrapolated, Form
+from ..core.intensity import Combined, Frozen
+from ..core.jumps import leap
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
+from ..core.schedules import Schedule
+from ..planners.all import FixedCount, Pace, Planner
 from .base import Memory, Solver, Step, check_planner, plan_of
 
 UNIFORM_WEIGHT = 0.5
@@ -26,14 +26,15 @@ UNIFORM_WEIGHT = 0.5
 
 @dataclass(frozen=True)
 class Multistep(Solver):
-    """Exact one-site kernels with conditionals extrapolated from earlier looks.
+    """Exact one-position kernels with conditionals extrapolated from earlier looks.
 
     Without masks: ``c~ ∝ c_n clip(c_n/c_{n-1}, 1/20, 20)^w``, w = 1/2.
-    With masks, where k_n sites go in step n: ``c~ ∝ max((1 + w) c_n - w c_{n-W}, floor c_n)``,
+    With masks, where k_n positions go in step n: ``c~ ∝ max((1 + w) c_n - w c_{n-W}, floor c_n)``,
     ``w = (k_n - 1)/(2 (k_{n-W} + ... + k_{n-1}))``, at most 1/2; in the second step ``w += (k_0 - 1)/(2 k_1)``, at
-    most 1. This gives pairs of sites their true law on average, and is exact for one site at a time. Where each site
+    most 1. This gives pairs of positions their true law on average, and is exact for one position at a time. Where
+    each position
     tosses its own coin (planner `Bernoulli`), k is the probability of going, and k - 1 becomes k. Steps in which no
-    site goes do not count, and cost no evaluation.
+    position goes do not count, and cost no evaluation.
 
     `weight` fixes w; `extrapolation` None is the form above; `planner` None is `FixedCount` for masked processes.
     """
@@ -71,15 +72,17 @@ class Multistep(Solver):
         return {**plan, "taken": torch.zeros((len(x), 1), dtype=torch.int64, device=x.device)}
 
     def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        """Samples with as many looks behind them go together; those of which no site goes wait."""
+        """Samples with as many looks behind them go together; those of which no position goes wait."""
         plan, taken = plan_of(memory), plan_of(memory)["taken"].squeeze(1)
         idle = None if reverse.process.mask is None else self._planner().idle(plan)
         behind = taken.clamp(max=max(2, self.window))
         behind = behind if idle is None else behind.masked_fill(idle, -1)
-        looks: dict[str, Look] = {name: value for name, value in memory.items() if isinstance(value, Look)}
+        evaluations: dict[str, Evaluation] = {
+            name: value for name, value in memory.items() if isinstance(value, Evaluation)
+        }
         least, most = (int(count) for count in torch.aminmax(behind))
         if least == most >= 0:
-            x, looks = self._advance(reverse, x, t, s, noise, memory, most)
+            x, evaluations = self._advance(reverse, x, t, s, noise, memory, most)
         for count in range(max(0, least), most + 1) if least < most else ():
             rows = torch.nonzero(behind == count).flatten()
             if not len(rows):
@@ -87,30 +90,34 @@ class Multistep(Solver):
             part = {name: value[rows] for name, value in memory.items()}
             moved, new = self._advance(reverse[rows], x[rows], t, s, noise[rows], part, count)
             x = x.index_copy(0, rows, moved)
-            for name, look in new.items():
+            for name, evaluation in new.items():
                 # samples without such a look hold another's, which is not used
-                looks[name] = (looks.get(name) or look[torch.zeros_like(behind)]).replaced(rows, look)
+                evaluations[name] = (evaluations.get(name) or evaluation[torch.zeros_like(behind)]).replaced(
+                    rows, evaluation
+                )
         rest = plan if reverse.process.mask is None else self._planner().rest(plan)
-        return Step(x, {**rest, **looks, "taken": (taken + (behind >= 0)).unsqueeze(1)})
+        return Step(x, {**rest, **evaluations, "taken": (taken + (behind >= 0)).unsqueeze(1)})
 
     def _advance(
         self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory, behind: int
-    ) -> tuple[Tensor, dict[str, Look]]:
+    ) -> tuple[Tensor, dict[str, Evaluation]]:
         """The samples after a step, and the looks to remember; there are `behind` looks behind all of them."""
         process, plan = reverse.process, plan_of(memory)
-        now, past = reverse.look(x, t), _looks(memory)[:behind]
-        seen = now
+        now, past = reverse.evaluate(x, t), _looks(memory)[:behind]
+        prediction = now
         if past:
             earlier = past[min(self.window, len(past)) - 1]
             pace = None if process.mask is None else self._planner().pace(process, x, earlier, t, s, plan)
-            seen = self.extrapolated(process, now, earlier, pace, second=behind == 1)
+            prediction = self.extrapolated(process, now, earlier, pace, second=behind == 1)
         if process.mask is None:
-            x = reverse.move(x, seen, t, s, noise("move"))
+            x = reverse.move(x, prediction, t, s, noise("move"))
         else:
-            x = self._planner().move(process, x, seen, t, s, noise("move"), plan)
-        return x, {f"look {n}": look for n, look in enumerate([now, *past][: self.window])}
+            x = self._planner().move(process, x, prediction, t, s, noise("move"), plan)
+        return x, {f"look {n}": evaluation for n, evaluation in enumerate([now, *past][: self.window])}
 
-    def extrapolated(self, process: Process, now: Look, earlier: Look, pace: Pace | None, second: bool) -> Extrapolated:
+    def extrapolated(
+        self, process: Process, now: Evaluation, earlier: Evaluation, pace: Pace | None, second: bool
+    ) -> Extrapolated:
         """What is ahead of `now`, away from `earlier`; `second` if this is a sample's second step."""
         weight = self._weight(process, pace, len(now.x), second).to(now.x.device)
         form = self.extrapolation or ("logit" if process.mask is None else "linear")
@@ -121,7 +128,7 @@ class Multistep(Solver):
             value = UNIFORM_WEIGHT if self.weight is None else self.weight
             return torch.full((batch,), value, dtype=torch.float64)
         if pace is None:
-            raise ValueError("planner: Multistep must know how many sites go; give a weight, or use FixedCount()")
+            raise ValueError("planner: Multistep must know how many positions go; give a weight, or use FixedCount()")
         weight = _half_of(pace.now - pace.alone, pace.before)
         if not second:
             return weight.clamp(max=0.5)
@@ -129,20 +136,20 @@ class Multistep(Solver):
 
 
 def _half_of(part: Tensor, whole: Tensor) -> Tensor:
-    """``part / (2 whole)``; 0 where nothing goes, or one site goes alone."""
+    """``part / (2 whole)``; 0 where nothing goes, or one position goes alone."""
     return torch.where(whole > 0, part.clamp_min(0) / (2 * whole), 0.0)
 
 
-def _looks(memory: Memory) -> list[Look]:
+def _looks(memory: Memory) -> list[Evaluation]:
     """Earlier looks, the newest first."""
-    return [value for _, value in sorted(memory.items()) if isinstance(value, Look)]
+    return [value for _, value in sorted(memory.items()) if isinstance(value, Evaluation)]
 
 
 @dataclass(frozen=True)
 class AdamsBashforth(Solver):
     """Two-step Adams-Bashforth with variable steps in log time (TR-CIE), for comparison.
 
-    In ``h_n = log((1 - alpha_t)/(1 - alpha_s))`` the intensity u of a masked site is c itself; it is frozen at
+    In ``h_n = log((1 - alpha_t)/(1 - alpha_s))`` the intensity u of a masked position is c itself; it is frozen at
     ``max(0, (1 + r/2) u_n - (r/2) u_{n-1})``, ``r = h_n/h_{n-1}``. The first step, and all beyond alpha = 0.99, take
     ``u_n`` alone.
     """
@@ -154,7 +161,7 @@ class AdamsBashforth(Solver):
 
     def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
         schedule, now = reverse.process.schedule, reverse.intensity(x, t)
-        past, kept = _looks(memory), {"look 0": now.seen}
+        past, kept = _looks(memory), {"look 0": now.prediction}
         h, speed = _log_time(schedule, t, s), _speed(schedule, t)
         if not past or float(schedule.alpha(t)) > 0.99:
             x, positive = leap(x, now, h / speed, noise("leap"), "exact")

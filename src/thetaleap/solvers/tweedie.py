@@ -1,4 +1,4 @@
-"""Tweedie tau-leaping: the exact one-site kernel, at every site at once."""
+"""Tweedie tau-leaping: the exact one-position kernel, at every position at once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..noise import Noise
-from ..planners import Bernoulli, Planner
-from ..processes import Process
-from ..reverse import Reverse
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
+from ..planners.all import Bernoulli, Planner
 from .base import Memory, Solver, Step, check_planner, plan_of
 
 
 @dataclass(frozen=True)
 class Tweedie(Solver):
-    """Draw each site from ``P(x_s = v | x_t)``, given what the others are now (Lou et al. 2024). Exact for one site.
+    """Draw each position from ``P(x_s = v | x_t)``, given what the others are now (Lou et al. 2024). Exact for one
+    position.
 
-    For masked processes `planner` says which sites go.
+    For masked processes `planner` says which positions go.
     """
 
     planner: Planner = field(default_factory=Bernoulli)
@@ -45,11 +46,11 @@ def planned_step(
     process, plan = reverse.process, plan_of(memory)
     idle = planner.idle(plan)
     if idle is None:
-        return Step(planner.move(process, x, reverse.look(x, t), t, s, noise("move"), plan), planner.rest(plan))
+        return Step(planner.move(process, x, reverse.evaluate(x, t), t, s, noise("move"), plan), planner.rest(plan))
     rows = torch.nonzero(~idle).flatten()
     if len(rows):
         part = {name: value[rows] for name, value in plan.items()}
         some = reverse[rows]
-        moved = planner.move(some.process, x[rows], some.look(x[rows], t), t, s, noise("move")[rows], part)
+        moved = planner.move(some.process, x[rows], some.evaluate(x[rows], t), t, s, noise("move")[rows], part)
         x = x.index_copy(0, rows, moved)
     return Step(x, planner.rest(plan))

@@ -9,11 +9,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..jumps import Share
-from ..noise import Noise
-from ..processes import Process
-from ..reverse import Reverse
+from ..core.checks import require
+from ..core.jumps import Share
+from ..core.noise import Noise
+from ..core.processes import Process
+from ..core.reverse import Reverse
 from .base import Memory, Solver, Step
 
 RATIO = 1.2
@@ -45,30 +45,30 @@ class Uniformization(Solver):
             ask = noise(f"event {event}")[rows]
             clock[rows] -= torch.log1p(-ask("gap").uniform(len(rows))) / length
             going = clock[rows] < spent[-1]
-            rows, site = rows[going], (ask("site").uniform(len(rows))[going] * length).long()
+            rows, position = rows[going], (ask("position").uniform(len(rows))[going] * length).long()
             if not len(rows):
                 break
-            # a site that cannot jump needs no evaluation
-            able = reverse[rows].process.active(x[rows]).gather(1, site.unsqueeze(1)).squeeze(1)
-            here, site = rows[able], site[able]
+            # a position that cannot jump needs no evaluation
+            able = reverse[rows].process.active(x[rows]).gather(1, position.unsqueeze(1)).squeeze(1)
+            here, position = rows[able], position[able]
             if not len(here):
                 continue
             stretch = torch.searchsorted(spent, clock[here], right=True) - 1
             now = edges[stretch] - (clock[here] - spent[stretch]) / rates[stretch]
             time = process.schedule.alpha_inverse(torch.exp(-now))
             each = torch.arange(len(here), device=x.device)
-            rate = reverse[here].intensity(x[here], time).rows(each * length + site)
+            rate = reverse[here].intensity(x[here], time).rows(each * length + position)
             per_unit = rate / process.schedule.sigma(time).unsqueeze(1)
             value = noise(f"value {event}")[here].choose(each, 1, per_unit / rates[stretch].unsqueeze(1), stay=True)
             jumped = value < process.states
-            x[here[jumped], site[jumped]] = value[jumped]
+            x[here[jumped], position[jumped]] = value[jumped]
             candidates, jumps = candidates + len(here), jumps + int(jumped.sum())
         return Step(x, info={"jumps per evaluation": Share(jumps, candidates)})
 
 
 def _stretches(process: Process, high: float, low: float) -> tuple[Tensor, Tensor, Tensor]:
     """Cut [low, high] of ``-log alpha`` into stretches of constant rate: their edges from high to low, the rate of
-    each, and the expected candidates per site before each edge."""
+    each, and the expected candidates per position before each edge."""
     count = max(1, math.ceil(math.log(high / low) / math.log(RATIO)))
     edges = [high * (low / high) ** (n / count) for n in range(count + 1)]
     rates = torch.tensor([process.ceiling(a, b) for a, b in pairwise(edges)], dtype=torch.float64)

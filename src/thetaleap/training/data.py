@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from ..checks import require, require_choice, require_count
-from ..models.masked_lm import Letters
+from ..core.checks import require, require_choice, require_count
+from ..core.noise import Noise
+from ..models.hf.masked_lm import Letters
 from ..models.tokenizers import BytePairs, gpt2
-from ..noise import Noise
 
 HELD_OUT = 0.1
 """The share of the data, its end, that is kept for evaluation."""
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     tokens: Int64[Tensor, "b d"]
     labels: Int64[Tensor, " b"] | None = None
     given: Bool[Tensor, "b d"] | None = None
-    """Sites that stay as they are, such as the question to which the rest is the answer."""
+    """Positions that stay as they are, such as the question to which the rest is the answer."""
 
 
 @runtime_checkable

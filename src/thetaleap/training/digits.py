@@ -22,11 +22,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import __version__
-from ..checks import require, require_count, require_number
-from ..metrics.accuracy import Accuracy
-from ..metrics.digits import CARD, REFERENCE, WEIGHTS, Classifier, evaluate
-from ..metrics.images import frechet, statistics
-from ..noise import Stream
+from ..core.checks import require, require_count, require_number
+from ..core.noise import Stream
+from ..evaluation.metrics.accuracy import Accuracy
+from ..evaluation.metrics.digits import CARD, REFERENCE, WEIGHTS, Classifier, evaluate
+from ..evaluation.metrics.images import frechet, statistics
 from .data import read_corpus
 from .trainer import replaced
 

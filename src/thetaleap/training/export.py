@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from .. import __version__
-from ..models.masked_lm import Letters
+from ..models.hf.masked_lm import Letters
 from ..models.tokenizers import GPT2, BytePairs, Lexicon
 from ..models.trained import CARD, WEIGHTS
 from .data import Examples

@@ -1,7 +1,7 @@
 """Losses of discrete diffusion models, one number for each sequence, all of them bounds on its -log-likelihood in nats
 when averaged over times drawn uniformly from (0, T).
 
-Networks give logits of the clean token given all other sites, so that every loss is a function of conditionals.
+Networks give logits of the clean token given all other positions, so that every loss is a function of conditionals.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ..noise import Noise
-from ..processes import Masked, Process
+from ..core.noise import Noise
+from ..core.processes import Masked, Process
 
 Weighting = Literal["t", "lambda"]
 
 
 def noised(process: Process, x0: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], noise: Noise) -> Int64[Tensor, "b d"]:
-    """Sequences `x0` run forwards to times `t`, each site on its own."""
+    """Sequences `x0` run forwards to times `t`, each position on its own."""
     batch, length = x0.shape
     if isinstance(process, Masked):
         lost, _ = noise("noised").flip((1 - process.schedule.alpha(t)).unsqueeze(1).expand(batch, length))
         return x0.flatten().index_fill(0, lost, process.mask).view_as(x0)
-    sites, time = torch.arange(batch * length, device=x0.device), t.repeat_interleave(length).unsqueeze(1)
+    positions, time = torch.arange(batch * length, device=x0.device), t.repeat_interleave(length).unsqueeze(1)
     values = torch.arange(process.states + (process.mask is not None), device=x0.device)
     clean = x0.flatten()
-    # P_t(clean, v) is the likelihood of the clean value if the site holds v
+    # P_t(clean, v) is the likelihood of the clean value if the position holds v
     columns = [process.likelihood(torch.full_like(clean, int(v)), time).gather(1, clean.unsqueeze(1)) for v in values]
-    return noise("noised").choose(sites, length, torch.cat(columns, 1), stay=False).view_as(x0)
+    return noise("noised").choose(positions, length, torch.cat(columns, 1), stay=False).view_as(x0)
 
 
 def masked_bound(
@@ -41,7 +41,8 @@ def masked_bound(
     horizon: float,
     weighting: Weighting = "t",
 ) -> Float[Tensor, " b"]:
-    """The negative ELBO of a masked model: cross-entropy at masked sites, weighted by the rate at which they unmask.
+    """The negative ELBO of a masked model: cross-entropy at masked positions, weighted by the rate at which they
+    unmask.
 
     ``t``: weight ``T sigma alpha/(1 - alpha)`` for t uniform in (0, T) (t-DCE, and MDLM's loss).
     ``lambda``: weight ``1/(1 - alpha)`` for ``1 - alpha(t)`` uniform in (0, 1) (lambda-DCE of Ou et al. 2024): the same

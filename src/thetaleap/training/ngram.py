@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..checks import require_count
-from ..metrics.text import TextQuality
-from ..models.ngram import CARD, TABLE, NGram, fit, save
+from ..core.checks import require_count
+from ..evaluation.judges.ngram import CARD, TABLE, NGram, fit, save
+from ..evaluation.metrics.text import TextQuality
 from .data import Corpus, read_corpus
 from .trainer import replaced
 

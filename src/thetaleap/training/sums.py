@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ..checks import require, require_count
+from ..core.checks import require, require_count
+from ..core.noise import Noise, philox
 from ..models.tokenizers import Lexicon
-from ..noise import Noise, philox
 from .data import Batch
 
 T = TypeVar("T")

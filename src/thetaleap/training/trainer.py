@@ -20,11 +20,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..checks import require, require_choice, require_count, require_number
+from ..core.checks import require, require_choice, require_count, require_number
+from ..core.noise import Stream
+from ..core.processes import Masked, Process, Uniform
+from ..core.schedules import LogLinear
 from ..models.transformer import Sizes, Transformer
-from ..noise import Stream
-from ..processes import Masked, Process, Uniform
-from ..schedules import LogLinear
 from .data import Batch, Examples
 from .losses import Weighting, masked_bound, noised, score_entropy
 

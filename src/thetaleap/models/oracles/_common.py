@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import require
-from ...denoiser import Alike, Denoiser
-from ...processes import Masked, Process
+from ...core.checks import require
+from ...core.evaluation import Denoiser, Duplicates
+from ...core.processes import Masked, Process
 
 MOST_ENTRIES = 2**24
 """Numbers in the largest table an oracle is made of."""
@@ -27,7 +27,7 @@ class Oracle(Denoiser, Protocol):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """How the sites lie: (length,) on a line, (height, width) row by row in the plane, None where neither."""
+        """How the positions lie: (length,) on a line, (height, width) row by row in the plane, None where neither."""
         ...
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
@@ -45,20 +45,20 @@ class Oracle(Denoiser, Protocol):
 
 @dataclass(frozen=True)
 class OnDemand:
-    """Conditionals computed by a function of the sites asked for."""
+    """Conditionals computed by a function of the positions asked for."""
 
     rows: Callable[[Tensor], Tensor]
-    same: Alike | None = None
+    same: Duplicates | None = None
 
-    def alike(self) -> Alike | None:
+    def duplicates(self) -> Duplicates | None:
         return self.same
 
-    def logits(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
-        return _log_or_flat(self.rows(sites))
+    def logits(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        return _log_or_flat(self.rows(positions))
 
 
 def _log_or_flat(weights: Float64[Tensor, "n S"]) -> Float64[Tensor, "n S"]:
-    """Logarithms; a row of zeros, a site whose surroundings the law cannot produce, becomes uniform."""
+    """Logarithms; a row of zeros, a position whose surroundings the law cannot produce, becomes uniform."""
     impossible = (weights.amax(1, keepdim=True) == 0).expand_as(weights)
     return torch.where(impossible, 0.0, weights.log())
 
@@ -72,18 +72,18 @@ def on_demand(solve: Callable[[Tensor], Tensor], x: Int64[Tensor, "b d"], states
     solved = torch.empty((*x.shape, states), dtype=torch.float64)
     known = torch.zeros(len(x), dtype=torch.bool)
 
-    def rows(sites: Tensor) -> Tensor:
-        row = sites // length
+    def rows(positions: Tensor) -> Tensor:
+        row = positions // length
         for part in torch.unique(row[~known[row]]).split(together):
             if len(part):
                 solved[part], known[part] = solve(x[part]), True
-        return solved[row, sites % length]
+        return solved[row, positions % length]
 
     return OnDemand(rows)
 
 
 def evidence(x: Int64[Tensor, "b d"], states: int) -> Float64[Tensor, "d b S"]:
-    """Which clean values agree with what is seen at each site: one, or all of them at a masked site."""
+    """Which clean values agree with what is seen at each position: one, or all of them at a masked position."""
     table = torch.cat([torch.eye(states, dtype=torch.float64), torch.ones((1, states), dtype=torch.float64)])
     return table[x.T]
 

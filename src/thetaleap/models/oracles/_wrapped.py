@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...denoiser import Denoiser
-from ...processes import Process
+from ...core.evaluation import Denoiser
+from ...core.processes import Process
 from ._common import Oracle
 
 

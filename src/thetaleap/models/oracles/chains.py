@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import probability_table, require, require_count
-from ...denoiser import Conditionals
-from ...noise import CPU, Stream
-from ...processes import Masked, Process
+from ...core.checks import probability_table, require, require_count
+from ...core.evaluation import Conditionals
+from ...core.noise import CPU, Stream
+from ...core.processes import Masked, Process
 from ._common import checked_horizon, entropy_of, masked, tokens
 from .gaps import gaps
 from .kgrams import Step, as_step, kgrams
@@ -35,7 +35,7 @@ class MarkovChain:
     length: int
     process: Masked
     horizon: float
-    look: Callable[[Tensor], Conditionals] = field(repr=False)
+    evaluate: Callable[[Tensor], Conditionals] = field(repr=False)
     time_free = True
     device = CPU
 
@@ -49,11 +49,11 @@ class MarkovChain:
 
     @property
     def starts(self) -> Float64[Tensor, "length S"]:
-        """The law of each site."""
-        return _site_laws(self.initial, self.transition, self.length)
+        """The law of each position."""
+        return _position_laws(self.initial, self.transition, self.length)
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
-        return self.look(x)
+        return self.evaluate(x)
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
         x, k = tokens(x, self.length, self.process.states), self.order
@@ -70,11 +70,11 @@ class MarkovChain:
         require_count("num", num)
         noise, each, states = Stream(seed, 0, num), torch.arange(num), self.process.states
         columns: list[Tensor] = []
-        for site in range(self.length):
-            short = site < self.order  # one of the first, drawn from what `initial` says about a shorter start
-            table = self.initial.reshape(*[states] * (site + 1), -1).sum(-1) if short else self.transition
+        for position in range(self.length):
+            short = position < self.order  # one of the first, drawn from what `initial` says about a shorter start
+            table = self.initial.reshape(*[states] * (position + 1), -1).sum(-1) if short else self.transition
             weights = table[tuple(columns[-self.order :])]
-            columns.append(noise.at(site)("draw").choose(each, 1, weights.expand(num, -1), stay=False))
+            columns.append(noise.at(position)("draw").choose(each, 1, weights.expand(num, -1), stay=False))
         return torch.stack(columns, 1)
 
 
@@ -89,8 +89,8 @@ def markov_chain(
 
     Args:
         transition: (S,)*(k+1), k >= 1; rows over the last dimension sum to one.
-        length: number of sites, at least k.
-        initial: (S,)*k, the law of the first k sites; by default the stationary law of the chain of k-grams.
+        length: number of positions, at least k.
+        initial: (S,)*k, the law of the first k positions; by default the stationary law of the chain of k-grams.
         process: a `Masked` process with S states; by default ``Masked(S)``.
         horizon: the time of pure noise; by default the schedule's.
     """
@@ -102,8 +102,8 @@ def markov_chain(
     process = masked(process, states, "Markov chain")
     first = _stationary(p) if initial is None else probability_table("initial", initial)
     require(first.shape == p.shape[1:], "initial shape", tuple(first.shape), f"give {tuple(p.shape[1:])}")
-    look = gaps(p, _site_laws(first, p, length)) if order == 1 else kgrams(first, p, length)
-    return MarkovChain(first, p, length, process, checked_horizon(process, horizon), look)
+    evaluation = gaps(p, _position_laws(first, p, length)) if order == 1 else kgrams(first, p, length)
+    return MarkovChain(first, p, length, process, checked_horizon(process, horizon), evaluation)
 
 
 def _moved(law: Tensor, step: Step) -> Tensor:
@@ -112,16 +112,16 @@ def _moved(law: Tensor, step: Step) -> Tensor:
 
 
 def _laws(initial: Tensor, transition: Tensor) -> Iterator[Tensor]:
-    """The laws of the k-grams that end at site k, k + 1, ..., without end."""
+    """The laws of the k-grams that end at position k, k + 1, ..., without end."""
     step, law = as_step(transition), initial
     while True:
         yield law
         law = _moved(law, step)
 
 
-def _site_laws(initial: Tensor, transition: Tensor, length: int) -> Float64[Tensor, "length S"]:
+def _position_laws(initial: Tensor, transition: Tensor, length: int) -> Float64[Tensor, "length S"]:
     states, order = len(initial), initial.ndim
-    first = [initial.movedim(site, 0).reshape(states, -1).sum(1) for site in range(order - 1)]
+    first = [initial.movedim(position, 0).reshape(states, -1).sum(1) for position in range(order - 1)]
     later = islice(_laws(initial, transition), length - order + 1)
     return torch.stack(first + [law.reshape(-1, states).sum(0) for law in later])
 
@@ -161,5 +161,5 @@ def _by_rounds(transition: Tensor) -> Tensor:
             return law / law.sum()
     raise ValueError(
         f"initial=None: the chain has not come to rest after {MOST_ROUNDS} steps (it still moves by {off:.1e}), so "
-        "its stationary law is not known; give initial, the law of the first sites"
+        "its stationary law is not known; give initial, the law of the first positions"
     )

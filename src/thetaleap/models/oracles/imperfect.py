@@ -8,29 +8,29 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import finite, require, require_count
-from ...denoiser import Alike, Conditionals, Denoiser
-from ...noise import WORD
+from ...core.checks import finite, require, require_count
+from ...core.evaluation import Conditionals, Denoiser, Duplicates
+from ...core.noise import WORD
 from ._wrapped import Wrapped
 
 
 @dataclass(frozen=True)
 class Disturbed:
-    """The logits of `clean` plus ``scale`` times normals that are a function of (key, site, value)."""
+    """The logits of `clean` plus ``scale`` times normals that are a function of (key, position, value)."""
 
     clean: Conditionals
     keys: Int64[Tensor, " b"]
     length: int
     scale: float
 
-    def logits(self, sites: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
-        logits = self.clean.logits(sites).to(torch.float64)
-        stream = _absorb(self.keys[sites // self.length], sites % self.length)
+    def logits(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        logits = self.clean.logits(positions).to(torch.float64)
+        stream = _absorb(self.keys[positions // self.length], positions % self.length)
         values = torch.arange(logits.shape[1], device=logits.device)
         return logits + self.scale * _normal(_absorb(stream.unsqueeze(1), values))
 
-    def alike(self) -> Alike | None:
-        return self.clean.alike()  # the same sequence has the same errors
+    def duplicates(self) -> Duplicates | None:
+        return self.clean.duplicates()  # the same sequence has the same errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class Noisy(Wrapped):
 def noisy(model: Denoiser, scale: float, seed: int = 0) -> Noisy:
     """`model` with errors of standard deviation `scale` in its logits.
 
-    The errors are independent normals, one for each (seed, whole sequence x, site, value), and the same whenever the
-    same is asked, whatever the time and the rest of the batch: the errors of an imperfect network, not of a random
+    The errors are independent normals, one for each (seed, whole sequence x, position, value), and the same whenever
+    the same is asked, whatever the time and the rest of the batch: the errors of an imperfect network, not of a random
     one. Impossible values stay impossible.
     """
     require(finite(scale) and scale >= 0, "scale", scale, "give a finite standard deviation of at least 0")
@@ -85,7 +85,7 @@ def _absorb(state: Tensor, word: Tensor) -> Tensor:
 
 
 def _keys(x: Int64[Tensor, "b d"], seed: int) -> Int64[Tensor, " b"]:
-    """A 64-bit hash of each sequence: the sum of a random word for each (site, value), as Zobrist does."""
+    """A 64-bit hash of each sequence: the sum of a random word for each (position, value), as Zobrist does."""
     start = torch.tensor(_signed(seed), device=x.device)
     places = _absorb(_mixed(start), torch.arange(x.shape[1], device=x.device))
     return _mixed(_absorb(places, x).sum(1))

@@ -1,4 +1,4 @@
-"""Conditionals of a chain of order k: messages over k-grams, forward and backward, with masked sites summed out.
+"""Conditionals of a chain of order k: messages over k-grams, forward and backward, with masked positions summed out.
 
 A message is a function of the k latest values, kept as a tensor (R, b, S), b samples wide. There are two ways to lay
 it out, so that a step along the chain is one product of matrices for each of the ``R = S^(k-1)`` values that the old
@@ -24,9 +24,9 @@ Step = Float64[Tensor, "R S S"]
 
 @dataclass(frozen=True, eq=False)
 class KGrams:
-    """Forward-backward for ``P(x) = prod_l steps[l][x_{l-k}, ..., x_l]``; later sites use the last of `steps`.
+    """Forward-backward for ``P(x) = prod_l steps[l][x_{l-k}, ..., x_l]``; later positions use the last of `steps`.
 
-    The chain starts behind k sites that are not there: the first k steps ignore their values.
+    The chain starts behind k positions that are not there: the first k steps ignore their values.
     """
 
     steps: tuple[Step, ...] = field(repr=False)
@@ -41,18 +41,18 @@ class KGrams:
     def _weights(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, "b d S"]:
         """``P(x_l = v, what is seen elsewhere)`` up to a factor: what comes before times what comes after.
 
-        The message from the left does not yet know site l, and that from the right takes it as given, so the site
-        itself is left out. Messages are large, and the same memory is used over and over.
+        The message from the left does not yet know position l, and that from the right takes it as given, so the
+        position itself is left out. Messages are large, and the same memory is used over and over.
         """
         seen = evidence(x, self.steps[-1].shape[-1])
         right, result = self._from_the_right(seen), torch.empty_like(seen)
         left = torch.ones_like(right[0])  # whatever came before: the first steps ignore it
         new = torch.empty_like(left)
-        for site in range(self.length):
-            torch.bmm(left, self.steps[min(site, len(self.steps) - 1)], out=new)
-            result[site] = right[site].mul_(new).sum(0)
+        for position in range(self.length):
+            torch.bmm(left, self.steps[min(position, len(self.steps) - 1)], out=new)
+            result[position] = right[position].mul_(new).sum(0)
             turned = before(new)
-            torch.mul(turned, _per_size(seen[site], new).T.unsqueeze(2), out=left.view(turned.shape))
+            torch.mul(turned, _per_size(seen[position], new).T.unsqueeze(2), out=left.view(turned.shape))
         return result.movedim(0, 1)
 
     def _from_the_right(self, seen: Float64[Tensor, "d b S"]) -> Float64[Tensor, "d R b S"]:
@@ -61,12 +61,12 @@ class KGrams:
         messages = torch.ones((len(seen), shared, *seen.shape[1:]), dtype=torch.float64)
         weighed, old = torch.empty_like(messages[0]), torch.empty_like(messages[0])
         factor = seen[-1]
-        for site in range(self.length - 1, 0, -1):
-            torch.mul(messages[site], factor, out=weighed)
-            torch.bmm(weighed, self.back[min(site, len(self.back) - 1)], out=old)
+        for position in range(self.length - 1, 0, -1):
+            torch.mul(messages[position], factor, out=weighed)
+            torch.bmm(weighed, self.back[min(position, len(self.back) - 1)], out=old)
             turned = after(old)
-            messages[site - 1].view(turned.shape).copy_(turned)
-            factor = _per_size(seen[site - 1], old)
+            messages[position - 1].view(turned.shape).copy_(turned)
+            factor = _per_size(seen[position - 1], old)
         return messages
 
 
@@ -95,12 +95,12 @@ def as_step(table: Tensor) -> Step:
 
 
 def kgrams(initial: Tensor, transition: Tensor, length: int) -> KGrams:
-    """The messages of a chain whose first k sites have the law `initial`."""
+    """The messages of a chain whose first k positions have the law `initial`."""
     states, order = len(initial), initial.ndim
     steps = []
-    for site in range(order):
-        law = initial.reshape(states**site, states, -1).sum(-1)
+    for position in range(order):
+        law = initial.reshape(states**position, states, -1).sum(-1)
         given_past = (law / law.sum(1, keepdim=True)).nan_to_num()  # after what cannot happen, nothing can
-        steps.append(as_step(given_past.expand(states ** (order - site), -1, -1).reshape(transition.shape)))
+        steps.append(as_step(given_past.expand(states ** (order - position), -1, -1).reshape(transition.shape)))
     steps.append(as_step(transition))
     return KGrams(tuple(steps), tuple(step.mT.contiguous() for step in steps), length)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import finite, require, require_count
-from ...denoiser import Conditionals
-from ...noise import CPU, Stream, inverse_cdf
-from ...processes import Masked, Process
+from ...core.checks import finite, require, require_count
+from ...core.evaluation import Conditionals
+from ...core.noise import CPU, Stream, inverse_cdf
+from ...core.processes import Masked, Process
 from ._common import AT_ONCE, checked_horizon, evidence, masked, on_demand, scaled, tokens
 
 MOST_COLUMNS = 4096
@@ -40,12 +40,12 @@ class Transfer:
         return message
 
 
-def transfer(bond: Float64[Tensor, "S S"], site: Float64[Tensor, " S"], height: int) -> tuple[Transfer, Tensor]:
+def transfer(bond: Float64[Tensor, "S S"], position: Float64[Tensor, " S"], height: int) -> tuple[Transfer, Tensor]:
     """The weights of a strip, scaled to at most one, and the logarithms of the two scales (column, neighbours)."""
     states, top = len(bond), bond.max()
-    column = site
+    column = position
     for _ in range(height - 1):  # a row more: bond to the row above, and its own weight
-        column = (column.view(-1, states, 1) + bond + site).flatten()
+        column = (column.view(-1, states, 1) + bond + position).flatten()
     rows = max(1, int(math.log(BLOCK, states)))
     sizes = [min(rows, height - first) for first in range(0, height, rows)]
     blocks = tuple(_kronecker((bond - top).exp(), size) for size in sizes)
@@ -61,14 +61,14 @@ def _kronecker(matrix: Tensor, power: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """``P(x) ∝ exp(sum_neighbours bond[x_i, x_j] + sum_i site[x_i])`` on a grid with free boundaries.
+    """``P(x) ∝ exp(sum_neighbours bond[x_i, x_j] + sum_i position[x_i])`` on a grid with free boundaries.
 
-    `bond` is symmetric. Sites are numbered row by row. An evaluation passes messages from column to column, at a cost
-    of O(width height S^(height+1)) for each sample asked about.
+    `bond` is symmetric. Positions are numbered row by row. An evaluation passes messages from column to column, at a
+    cost of O(width height S^(height+1)) for each sample asked about.
     """
 
     bond: Float64[Tensor, "S S"]
-    site: Float64[Tensor, " S"]
+    position: Float64[Tensor, " S"]
     height: int
     width: int
     process: Masked
@@ -117,13 +117,13 @@ class Strip:
         grid = tokens(x, self.length, self.process.states).unflatten(1, self.shape)
         vertical = self.bond[grid[:, :-1], grid[:, 1:]].sum((1, 2))
         horizontal = self.bond[grid[:, :, :-1], grid[:, :, 1:]].sum((1, 2))
-        return vertical + horizontal + self.site[grid].sum((1, 2)) - self.log_z
+        return vertical + horizontal + self.position[grid].sum((1, 2)) - self.log_z
 
     def entropy(self) -> float:
         """``log Z(1) - Z'(1)/Z(1)``, where Z(a) is the sum of all weights to the power a."""
         with torch.enable_grad():
             power = torch.ones((), dtype=torch.float64, requires_grad=True)
-            log_z = _log_z(power * self.bond, power * self.site, *self.shape)
+            log_z = _log_z(power * self.bond, power * self.position, *self.shape)
             (slope,) = torch.autograd.grad(log_z, power)
         return float(log_z.detach() - slope)
 
@@ -172,9 +172,9 @@ def _leave_one_out(column: Message, seen: Float64[Tensor, "h b S"], result: Floa
         below = (below.view(batch, states, -1) * seen[r].unsqueeze(2)).sum(1)
 
 
-def _log_z(bond: Tensor, site: Tensor, height: int, width: int) -> Tensor:
+def _log_z(bond: Tensor, position: Tensor, height: int, width: int) -> Tensor:
     """The logarithm of the sum of the weights of all configurations."""
-    weights, scales = transfer(bond, site, height)
+    weights, scales = transfer(bond, position, height)
     message, total = weights.column.unsqueeze(0), width * scales[0] + (width - 1) * scales[1]
     for _ in range(width - 1):
         top = message.max()
@@ -190,16 +190,16 @@ def _check_size(states: int, height: int, width: int) -> None:
 
 
 def _strip(
-    bond: Tensor, site: Tensor, height: int, width: int, process: Process | None, horizon: float | None
+    bond: Tensor, position: Tensor, height: int, width: int, process: Process | None, horizon: float | None
 ) -> Strip:
-    process = masked(process, len(site), "strip")
-    weights, _ = transfer(bond, site, height)
+    process = masked(process, len(position), "strip")
+    weights, _ = transfer(bond, position, height)
     # a column's own weights, and what its two neighbours can say about it
     spread = float(-weights.column.log().min() + 2 * height * (bond.max() - bond.min()))
     remedy = f"at most {MOST_SPREAD:g}, or they underflow; lower the coupling, the field or the height"
     require(spread <= MOST_SPREAD, "spread of a column's log-weights", spread, remedy)
-    log_z = float(_log_z(bond, site, height, width))
-    return Strip(bond, site, height, width, process, checked_horizon(process, horizon), weights, log_z)
+    log_z = float(_log_z(bond, position, height, width))
+    return Strip(bond, position, height, width, process, checked_horizon(process, horizon), weights, log_z)
 
 
 def ising(
@@ -212,7 +212,7 @@ def ising(
 ) -> Strip:
     """A masked Ising model: ``P ∝ exp(coupling sum_neighbours s_i s_j + field sum_i s_i)``, free boundaries.
 
-    The values 0 and 1 stand for the spins -1 and +1; site = row * width + column. ``2**height`` may be at most 4096,
+    The values 0 and 1 stand for the spins -1 and +1; position = row * width + column. ``2**height`` may be at most 4096,
     `width` is free.
     """
     _check_size(2, height, width)
@@ -232,7 +232,7 @@ def potts(
 ) -> Strip:
     """A masked Potts model: ``P ∝ exp(coupling * (number of neighbours that are equal))``, free boundaries.
 
-    Site = row * width + column. ``states**height`` may be at most 4096, `width` is free.
+    Position = row * width + column. ``states**height`` may be at most 4096, `width` is free.
     """
     require_count("states", states, least=2)
     _check_size(states, height, width)

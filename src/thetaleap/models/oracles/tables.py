@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import probability_table, require, require_count
-from ...denoiser import Alike, Conditionals
-from ...noise import CPU, philox
-from ...processes import Process
+from ...core.checks import probability_table, require, require_count
+from ...core.evaluation import Conditionals, Duplicates
+from ...core.noise import CPU, philox
+from ...core.processes import Process
 from ._common import MOST_ENTRIES, OnDemand, checked_horizon, entropy_of, tokens
 
 
@@ -43,24 +43,24 @@ class Joint:
         states, length = self.process.states, self.length
         base = states + (self.process.mask is not None)
         code = (x * base ** torch.arange(length - 1, -1, -1)).sum(1)
-        same = Alike(code, base**length)
+        same = Duplicates(code, base**length)
         if self.process.mask is not None:
-            return OnDemand(lambda sites: _neighbours(self.table(0.0), code, x, sites, states, base, 0), same)
+            return OnDemand(lambda positions: _neighbours(self.table(0.0), code, x, positions, states, base, 0), same)
         if t.ndim == 0:
             table, apart = self.table(float(t)), states**length
-            return OnDemand(lambda sites: _neighbours(table, code, x, sites, states, base, apart), same)
-        return OnDemand(lambda sites: self._summed(x, t, sites))
+            return OnDemand(lambda positions: _neighbours(table, code, x, positions, states, base, apart), same)
+        return OnDemand(lambda positions: self._summed(x, t, positions))
 
-    def _summed(self, x: Tensor, t: Tensor, sites: Tensor) -> Float64[Tensor, "n S"]:
-        """Sum the table against the likelihoods of all other sites, for rows with times of their own."""
-        row, length, states = sites // self.length, self.length, self.process.states
+    def _summed(self, x: Tensor, t: Tensor, positions: Tensor) -> Float64[Tensor, "n S"]:
+        """Sum the table against the likelihoods of all other positions, for rows with times of their own."""
+        row, length, states = positions // self.length, self.length, self.process.states
         each = t.repeat_interleave(length).unsqueeze(1)
         likelihood = self.process.likelihood(x.flatten(), each).view(len(x), length, states)
-        result = torch.empty((len(sites), states), dtype=torch.float64)
-        for site in range(length):
-            here = torch.nonzero(sites % length == site).flatten()
-            weights = self.p0.movedim(site, 0).reshape(1, states, *[states] * (length - 1))
-            for other in reversed([m for m in range(length) if m != site]):
+        result = torch.empty((len(positions), states), dtype=torch.float64)
+        for position in range(length):
+            here = torch.nonzero(positions % length == position).flatten()
+            weights = self.p0.movedim(position, 0).reshape(1, states, *[states] * (length - 1))
+            for other in reversed([m for m in range(length) if m != position]):
                 factor = likelihood[row[here], other]
                 weights = (weights * factor.view(len(here), *[1] * (weights.ndim - 2), states)).sum(-1)
             result[here] = weights.expand(len(here), states)
@@ -97,7 +97,7 @@ def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
         table = lru_cache(maxsize=16)(lambda t: _leave_one_out(p, process, t))
     else:
         marginals = p
-        for axis in range(p.ndim):  # the value S stands for a site summed out
+        for axis in range(p.ndim):  # the value S stands for a position summed out
             marginals = torch.cat([marginals, marginals.sum(axis, keepdim=True)], axis)
         marginals = marginals.flatten()
 
@@ -108,28 +108,29 @@ def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
 
 
 def _leave_one_out(p0: Tensor, process: Process, t: float) -> Float64[Tensor, " size"]:
-    """For each site, ``P(clean value there, noised values elsewhere)``; the tables of all sites end to end."""
+    """For each position, ``P(clean value there, noised values elsewhere)``; the tables of all positions end to end."""
     states = process.states
     forward = process.likelihood(torch.arange(states), torch.tensor(t, dtype=torch.float64)).T.contiguous()
     tables = []
-    for site in range(p0.ndim):
+    for position in range(p0.ndim):
         noised = p0
         for axis in range(p0.ndim):
-            if axis != site:
+            if axis != position:
                 noised = (noised.movedim(axis, -1) @ forward.T).movedim(-1, axis)
         tables.append(noised.flatten())
     return torch.cat(tables)
 
 
 def _neighbours(
-    table: Tensor, code: Tensor, x: Tensor, sites: Tensor, states: int, base: int, apart: int
+    table: Tensor, code: Tensor, x: Tensor, positions: Tensor, states: int, base: int, apart: int
 ) -> Float64[Tensor, "n S"]:
-    """Entries of `table` at the sequences that differ from x at `sites` only, for every clean value there.
+    """Entries of `table` at the sequences that differ from x at `positions` only, for every clean value there.
 
-    The table is indexed by the `code` of a sequence, its digits in `base`; each site has its own, `apart` entries on.
+    The table is indexed by the `code` of a sequence, its digits in `base`; each position has its own, `apart`
+    entries on.
     """
     length = x.shape[1]
-    row, site = sites // length, sites % length
-    stride = (base ** torch.arange(length - 1, -1, -1))[site]
-    start = code[row] + apart * site - x.flatten()[sites] * stride
+    row, position = positions // length, positions % length
+    stride = (base ** torch.arange(length - 1, -1, -1))[position]
+    start = code[row] + apart * position - x.flatten()[positions] * stride
     return table[start.unsqueeze(1) + torch.arange(states) * stride.unsqueeze(1)]

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import finite, require, require_count
-from ...denoiser import Conditionals
-from ...processes import Process
+from ...core.checks import finite, require, require_count
+from ...core.evaluation import Conditionals
+from ...core.processes import Process
 from ._common import MOST_ENTRIES, tokens
 from ._wrapped import Wrapped
 from .chains import MarkovChain, markov_chain

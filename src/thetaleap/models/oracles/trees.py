@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...checks import probability_table, require, require_count
-from ...denoiser import Conditionals
-from ...noise import CPU, Stream
-from ...processes import Masked, Process
+from ...core.checks import probability_table, require, require_count
+from ...core.evaluation import Conditionals
+from ...core.noise import CPU, Stream
+from ...core.processes import Masked, Process
 from ._common import checked_horizon, entropy_of, evidence, masked, on_demand, scaled, tokens
 
 Message = Float64[Tensor, "b S"]
@@ -41,8 +41,8 @@ class Tree:
     @property
     def children(self) -> list[list[int]]:
         result: list[list[int]] = [[] for _ in self.parents]
-        for site, parent in enumerate(self.parents[1:], 1):
-            result[parent].append(site)
+        for position, parent in enumerate(self.parents[1:], 1):
+            result[parent].append(position)
         return result
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
@@ -60,13 +60,14 @@ class Tree:
         return torch.stack(above, 1) * torch.stack(below, 1)
 
     def _upward(self, children: list[list[int]], seen: Float64[Tensor, "d b S"]) -> tuple[list[Message], list[Message]]:
-        """For each site, what is seen below it given its own value, and given its parent's (with what itself shows)."""
+        """For each position, what is seen below it given its own value, and given its parent's (with what itself
+        shows)."""
         below = [torch.ones_like(seen[0])] * self.length
         up = list(below)
-        for site in reversed(range(self.length)):  # children come after their parent
-            for child in children[site]:
-                below[site] = scaled(below[site] * up[child], 1)
-            up[site] = scaled((below[site] * seen[site]) @ self.edges[site].T, 1)
+        for position in reversed(range(self.length)):  # children come after their parent
+            for child in children[position]:
+                below[position] = scaled(below[position] * up[child], 1)
+            up[position] = scaled((below[position] * seen[position]) @ self.edges[position].T, 1)
         return below, up
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
@@ -86,9 +87,9 @@ class Tree:
         require_count("num", num)
         noise, each = Stream(seed, 0, num), torch.arange(num)
         columns: list[Tensor] = []
-        for site, parent in enumerate(self.parents):
-            weights = self.edges[site][columns[parent]] if site else self.root.expand(num, -1)
-            columns.append(noise.at(site)("draw").choose(each, 1, weights, stay=False))
+        for position, parent in enumerate(self.parents):
+            weights = self.edges[position][columns[parent]] if position else self.root.expand(num, -1)
+            columns.append(noise.at(position)("draw").choose(each, 1, weights, stay=False))
         return torch.stack(columns, 1)
 
 
@@ -111,12 +112,13 @@ def tree(
     process: Process | None = None,
     horizon: float | None = None,
 ) -> Tree:
-    """A masked model of a Markov tree: each site depends on its parent, and on the others through it.
+    """A masked model of a Markov tree: each position depends on its parent, and on the others through it.
 
     Args:
-        parents: ``parents[l] < l`` is the parent of site l; ``parents[0]`` is -1, as site 0 is the root.
-        root: (S,), the law of site 0.
-        edges: (d, S, S), where ``edges[l][i, j]`` is the probability that site l is j if its parent is i (``edges[0]``
+        parents: ``parents[l] < l`` is the parent of position l; ``parents[0]`` is -1, as position 0 is the root.
+        root: (S,), the law of position 0.
+        edges: (d, S, S), where ``edges[l][i, j]`` is the probability that position l is j if its parent is i
+        (``edges[0]``
             is not used); or one table (S, S) for all.
         process: a `Masked` process with S states; by default ``Masked(S)``.
         horizon: the time of pure noise; by default the schedule's.
@@ -127,7 +129,7 @@ def tree(
     states, length = len(first), len(ancestry)
     shapes = [(states, states), (length, states, states)]
     got = tuple(edges.shape) if isinstance(edges, Tensor) else type(edges).__name__
-    require(got in shapes, "edges shape", got, f"give one table {shapes[0]} or one for each site, {shapes[1]}")
+    require(got in shapes, "edges shape", got, f"give one table {shapes[0]} or one for each position, {shapes[1]}")
     tables = edges.expand(shapes[1]).clone()
     tables[0] = 1 / states
     process = masked(process, states, "tree")
@@ -136,7 +138,9 @@ def tree(
 
 def _checked_parents(parents: Sequence[int]) -> tuple[int, ...]:
     ancestry = tuple(int(parent) for parent in parents)
-    require(len(ancestry) > 0 and ancestry[0] == -1, "parents", ancestry[:1], "site 0 is the root; begin with -1")
-    for site, parent in enumerate(ancestry[1:], 1):
-        require(0 <= parent < site, f"parents[{site}]", parent, f"give a site before it, 0 to {site - 1}")
+    require(len(ancestry) > 0 and ancestry[0] == -1, "parents", ancestry[:1], "position 0 is the root; begin with -1")
+    for position, parent in enumerate(ancestry[1:], 1):
+        require(
+            0 <= parent < position, f"parents[{position}]", parent, f"give a position before it, 0 to {position - 1}"
+        )
     return ancestry

@@ -1,0 +1,135 @@
+"""Reverse intensities: known by a bound everywhere, and by rows where a position may jump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from .evaluation import Duplicates, Evaluation
+from .processes import Bound, Process
+
+Align = Literal["destination", "displacement", "cyclic"]
+ALIGN = ("destination", "displacement", "cyclic")
+
+
+@runtime_checkable
+class Intensity(Protocol):
+    """Intensities of all jumps from a batch of states."""
+
+    @property
+    def tight(self) -> bool:
+        """Whether `bound` is the total itself."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many rows may be worked on together."""
+        ...
+
+    def bound(self) -> Bound:
+        """At least the total intensity of each position; costs no conditionals; (1, 1) if all alike."""
+        ...
+
+    def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        """Intensity of the jump to each value at `positions`; 0 for the present value; maybe negative elsewhere.
+
+        Made for the caller, who may write to it."""
+        ...
+
+    def duplicates(self) -> Duplicates | None:
+        """Which samples have the same rows, if that is known."""
+        ...
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The reverse intensity at one state and time, ``mu(v | x, t)``."""
+
+    process: Process
+    prediction: Evaluation
+
+    @property
+    def x(self) -> Tensor:
+        return self.prediction.x
+
+    @property
+    def tight(self) -> bool:
+        return self.process.known_totals
+
+    @property
+    def at_once(self) -> int:
+        return self.prediction.at_once
+
+    def bound(self) -> Bound:
+        return self.process.intensity_bound(self.x, self.prediction.t)
+
+    def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        t = self.prediction.t
+        time = t if t.ndim == 0 else t[positions // self.x.shape[1]].unsqueeze(1)
+        present, c = self.x.flatten()[positions], self.prediction.probabilities(positions)
+        if self.process.mask is not None and self.process.known_totals:  # a mask goes to what the conditional says
+            return c.mul_(self.process.intensity(torch.ones_like(c[:, :1]), present, time))
+        return self.process.intensity(c, present, time)
+
+    def duplicates(self) -> Duplicates | None:
+        return self.prediction.duplicates()
+
+
+@dataclass(frozen=True)
+class Combined:
+    """``weight * later + (1 - weight) * earlier``, for jumps from state `x`. Negative entries are the user's to clip.
+
+    Two intensities of different states are added by the value the jump goes to (`destination`), or by how far it
+    goes (`displacement`, on ordered values; `cyclic`, on a circle).
+    """
+
+    x: Int64[Tensor, "b d"]
+    earlier: Frozen
+    later: Frozen
+    weight: float
+    align: Align = "destination"
+    where_earlier: bool = False
+    """Only jumps with a positive earlier intensity."""
+    scales: tuple[float, float] = (1.0, 1.0)
+    """Factors of the earlier and the later intensity, to bring both to one unit of time."""
+    tight = False
+
+    @property
+    def at_once(self) -> int:
+        few = 2 if self.later.process.mask is None else 1  # whose rows take more work
+        return max(1, self.later.at_once // few)
+
+    def bound(self) -> Bound:
+        old, new = self.scales
+        bound = max(0.0, self.weight) * new * self.later.bound()
+        return bound + (1 - self.weight) * old * self.earlier.bound() if self.weight < 1 else bound
+
+    def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        earlier, later = self._aligned(self.earlier, positions), self._aligned(self.later, positions)
+        rows = later.mul_(self.weight * self.scales[1]).add_(earlier, alpha=(1 - self.weight) * self.scales[0])
+        if self.where_earlier:
+            rows.mul_(earlier > 0)
+        if self.later.process.mask is not None:  # only masked positions jump, and none jumps to the mask
+            return rows
+        present, states = self.x.flatten()[positions].unsqueeze(1), rows.shape[1]
+        return rows.masked_fill_(torch.arange(states, device=rows.device) == present, 0.0)
+
+    def duplicates(self) -> Duplicates | None:
+        first, second = self.earlier.duplicates(), self.later.duplicates()
+        if first is None or second is None:
+            return None
+        return Duplicates(first.kind * second.kinds + second.kind, first.kinds * second.kinds)
+
+    def _aligned(self, part: Frozen, positions: Tensor) -> Float64[Tensor, "n S"]:
+        rows = part.rows(positions)
+        if self.align == "destination":
+            return rows
+        states = rows.shape[1]
+        shift = part.x.flatten()[positions] - self.x.flatten()[positions]
+        source = torch.arange(states, device=rows.device) + shift.unsqueeze(1)
+        aligned = rows.gather(1, source % states)
+        return aligned if self.align == "cyclic" else aligned * ((source >= 0) & (source < states))

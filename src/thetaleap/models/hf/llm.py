@@ -1,0 +1,222 @@
+"""Masked diffusion language models of Hugging Face, LLaDA and Dream, as masked denoisers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ...core.checks import require, require_count
+from ...core.processes import Masked
+from ..network import Network
+from .bidirectional import FAILURES, Head, Parts, Trunk, manner, take_layer
+from .masked_lm import _line, _place, transformers
+from .vocabulary import Vocabulary
+
+TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>")
+"""What the tokens are called that end a turn: LLaDA's 126348, Dream's 151645, and others'."""
+CONTEXT = ("max_position_embeddings", "max_sequence_length")
+"""What configurations call the most tokens that a model takes."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sets a family of checkpoints apart."""
+
+    name: str
+    mask: int
+    """The published number of the mask token, for checkpoints that do not say."""
+    shifted: bool
+    """Whether the logits at one position are about the next."""
+
+
+LLADA, DREAM = Kind("llada", 126336, shifted=False), Kind("dream", 151666, shifted=True)
+
+
+# --- adapters
+
+
+def llada(
+    source: str | Path,
+    *,
+    length: int,
+    dtype: torch.dtype | Literal["auto"] | None = "auto",
+    device: torch.device | str = "cpu",
+    device_map: Any = None,
+    trust_remote_code: bool = False,
+) -> Network:
+    """LLaDA (Nie et al. 2025), or another masked diffusion language model in Hugging Face's format, as a denoiser.
+
+    Tokens have the numbers of the model's own tokenizer, and the value S, the number of logits, is a masked
+    position. The model's own mask token, and numbers that no token has, are never drawn. `tokenizer` is a `Vocabulary`.
+
+    How the model is told to leave positions out is tried when it is loaded: it must make a padded sequence, whatever
+    stands
+    in the padding, the same as when it is alone. A model that ignores time is not run again for samples that have not
+    changed, and its last layer is computed at the positions that are asked for, if it can be parted from the rest.
+
+    Args:
+        source: a folder written by ``save_pretrained``, or a hub id such as ``GSAI-ML/LLaDA-8B-Instruct``.
+        length: number of positions: prompt, padding and answer together. `resized` changes it later.
+        dtype: the network's precision; None is that of the files, "auto" bfloat16 on a GPU and else that of the files.
+        device: where the network runs.
+        device_map: instead, how to spread it over several devices, as in ``"auto"``; this needs accelerate.
+        trust_remote_code: say True to run the code that comes with the checkpoint, which published ones need.
+    """
+    return _adapt(LLADA, source, length, dtype, device, device_map, trust_remote_code)
+
+
+def dream(
+    source: str | Path,
+    *,
+    length: int,
+    dtype: torch.dtype | Literal["auto"] | None = "auto",
+    device: torch.device | str = "cpu",
+    device_map: Any = None,
+    trust_remote_code: bool = False,
+) -> Network:
+    """Dream (Ye et al. 2025), as `llada`: a model whose logits at one position are about the next, as in
+    ``Dream-org/Dream-v0-Instruct-7B``. The logits about the first position are its own."""
+    return _adapt(DREAM, source, length, dtype, device, device_map, trust_remote_code)
+
+
+def resized(model: Network, length: int) -> Network:
+    """A model of `llada` or `dream` for sequences of another length."""
+    words = vocabulary_of(model)
+    require_count("length", length)
+    most = words.context
+    require(most is None or length <= most, "length", length, f"the model takes {most} tokens at most; shorten it")
+    return replace(model, length=length, shape=(length,), valid=None)
+
+
+def vocabulary_of(model: Any) -> Vocabulary:
+    """The tokenizer of a model of `llada` or `dream`."""
+    words = getattr(model, "tokenizer", None)
+    if not isinstance(words, Vocabulary):
+        raise TypeError(f"model={type(model).__name__}: give one made by llada or dream")
+    return words
+
+
+def _adapt(
+    kind: Kind,
+    source: str | Path,
+    length: int,
+    dtype: torch.dtype | str | None,
+    device: torch.device | str,
+    device_map: Any,
+    trusted: bool,
+) -> Network:
+    require_count("length", length)
+    place = torch.device(device)
+    if dtype == "auto":
+        dtype = None if place.type == "cpu" and device_map is None else torch.bfloat16
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype={dtype!r}: give one of torch's, as in torch.bfloat16, None or 'auto'")
+    tokenizer, model = _files(kind, source, dtype, device_map, trusted)
+    if device_map is None:
+        model = model.to(place)
+    else:
+        place = model.get_input_embeddings().weight.device
+    model = model.eval().requires_grad_(False)
+    words = _vocabulary(kind, str(source), tokenizer, model, place)
+    trunk = Trunk(model, words, kind.shifted)
+    trunk.settle(*manner(trunk, place))
+    named = set(tokenizer.get_vocab().values()) - {words.mask}
+    forbidden = torch.tensor([n for n in range(words.states) if n not in named])
+    process, parts = Masked(words.states), Parts(trunk, Head(take_layer(trunk, place), forbidden).to(place))
+    network = Network(
+        process,
+        length,
+        parts,
+        process.schedule.horizon,
+        time_free=True,
+        device=place,
+        tokenizer=words,
+        attends=trunk.form is not None,
+    )
+    return resized(network, length)
+
+
+def _files(kind: Kind, source: str | Path, dtype: torch.dtype | None, device_map: Any, trusted: bool) -> Any:
+    """The tokenizer and the model."""
+    auto, (name, local) = transformers(), _place(source)
+
+    def read(loader: Any, what: str, **options: Any) -> Any:
+        try:
+            return loader.from_pretrained(name, local_files_only=local, trust_remote_code=trusted, **options)
+        except OSError as error:
+            elsewhere = (
+                "no folder has this name, and the hub was not reached; run "
+                f"`hf download {name} --local-dir FOLDER` where there is a network, bring the folder here, and give "
+                f"{kind.name}:FOLDER"
+            )
+            remedy = "put them into the folder" if local else elsewhere
+            raise ValueError(f"source={name!r}: wanted {what} ({_line(error)}): {remedy}") from None
+        except FAILURES as error:
+            if not trusted and "trust_remote_code" in str(error):
+                raise ValueError(
+                    f"source={name!r}: comes with code of its own (for {what}), which is not run unless you say so: "
+                    "read it, and give trust_remote_code=True (--trust-remote-code)"
+                ) from None
+            remedy = (
+                "if its own code wants another version of transformers, as LLaDA's wants 4.57, install that"
+                if trusted
+                else "replace them"
+            )
+            raise ValueError(
+                f"source={name!r}: cannot use {what} with transformers {auto.__version__} ({_line(error)}): {remedy}"
+            ) from error
+
+    config = read(auto.AutoConfig, "config.json")
+    tokenizer = read(auto.AutoTokenizer, "the tokenizer (tokenizer.json and tokenizer_config.json)")
+    options: dict[str, Any] = {"dtype" if int(auto.__version__.split(".")[0]) >= 5 else "torch_dtype": dtype or "auto"}
+    if device_map is not None:
+        if find_spec("accelerate") is None:
+            raise ImportError(f"device_map={device_map!r}: accelerate is not installed: pip install accelerate")
+        options["device_map"] = device_map
+    loader = getattr(auto, _class_for(auto, config, name))
+    model, report = read(loader, "the weights (model.safetensors)", output_loading_info=True, **options)
+    missing = sorted(report["missing_keys"])
+    require(not missing, "source", name, f"lacks the weights {', '.join(missing[:3])}; give a complete checkpoint")
+    return tokenizer, model
+
+
+def _class_for(auto: Any, config: Any, name: str) -> str:
+    """Which of transformers' loaders gives a model with logits."""
+    if type(config) in auto.MODEL_FOR_MASKED_LM_MAPPING:
+        return "AutoModelForMaskedLM"
+    if type(config) in auto.MODEL_FOR_CAUSAL_LM_MAPPING:
+        return "AutoModelForCausalLM"
+    own = getattr(config, "auto_map", None) or {}
+    found = next(
+        (loader for loader in ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM") if loader in own), ""
+    )
+    require(found != "", "source", name, f"{type(config).__name__} is no language model; give one that has logits")
+    return found
+
+
+def _vocabulary(kind: Kind, name: str, tokenizer: Any, model: Any, device: torch.device) -> Vocabulary:
+    with torch.no_grad():
+        try:
+            states = model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=device)).logits.shape[-1]
+        except FAILURES as error:
+            raise ValueError(f"source={name!r}: {type(model).__name__} gives no logits ({_line(error)})") from error
+    known = (getattr(model.config, "mask_token_id", None), tokenizer.mask_token_id, kind.mask)
+    mask = next(token for token in known if token is not None)
+    remedy = (
+        f"there are {states} tokens; give a checkpoint with a mask token, or write mask_token_id into its config.json"
+    )
+    require(0 <= mask < states, "mask_token_id", mask, remedy)
+    vocabulary = tokenizer.get_vocab()
+    most = max(vocabulary.values())
+    require(most < states, "source", name, f"its tokenizer has the token {most}, but the model {states}; match them")
+    ends = [vocabulary[end] for end in TURN_ENDS if end in vocabulary]
+    if tokenizer.eos_token_id is not None:
+        ends.append(tokenizer.eos_token_id)
+    sizes = [getattr(model.config, key, None) for key in CONTEXT]
+    return Vocabulary(
+        tokenizer, states, mask, tuple(dict.fromkeys(ends)), min((n for n in sizes if n is not None), default=None)
+    )

@@ -1,0 +1,232 @@
+"""Keys and values of what comes before a block, kept while the block is written: faster, and not the same model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from ...conditioning.wrappers import Wrapped
+from ...core.checks import require, require_count
+from ...core.evaluation import Conditionals, Denoiser, Duplicates, Gathered
+from ..network import Headed, Network
+from .bidirectional import FAILURES, Parts, Trunk, some_tokens
+from .masked_lm import _line, transformers
+
+Layers = list[tuple[Tensor, Tensor]]
+"""Keys and values of each layer, (b, heads, positions, size)."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One sample's last full run."""
+
+    x: Int64[Tensor, " d"]
+    start: int
+    """The first position that is run again."""
+    layers: Layers
+    """Of the positions before."""
+    hidden: Float[Tensor, "first h"]
+    """Rows of the positions before the first masked one."""
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        return self.start, len(self.hidden)
+
+    def serves(self, x: Int64[Tensor, " d"], mask: int, block: int) -> bool:
+        """Whether `x` came of this by writing to masked positions, and the first that is left is in the same block."""
+        before, left = self.x == mask, torch.nonzero(x == mask)
+        same = bool((before | (self.x == x)).all())
+        return same and len(left) > 0 and int(before[: int(left[0])].sum()) < block
+
+
+@dataclass(eq=False)
+class Cell:
+    """Where a sample's last full run is kept, for as long as someone holds an evaluation of the sample, as runs do."""
+
+    kept: Kept | None = None
+
+
+@dataclass(eq=False)
+class Runs:
+    """Evaluations of samples for which the network was run, on all positions or on part of them; and what is kept."""
+
+    full: int = 0
+    partial: int = 0
+    cells: WeakValueDictionary[tuple[int, int], Cell] = field(default_factory=WeakValueDictionary)
+
+    def count(self, samples: int, whole: bool) -> None:
+        if whole:
+            self.full += samples
+        else:
+            self.partial += samples
+
+
+@dataclass(frozen=True)
+class Holding:
+    """`inner`, and what is kept of its samples."""
+
+    inner: Conditionals
+    cells: list[Cell]
+
+    def logits(self, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
+        return self.inner.logits(positions)
+
+    def duplicates(self) -> Duplicates | None:
+        return self.inner.duplicates()
+
+
+@dataclass(frozen=True)
+class ApproximatePrefix(Wrapped):
+    """`approximate_prefix` says what it is."""
+
+    model: Network
+    parts: Parts
+    block: int
+    runs: Runs = field(default_factory=Runs)
+    samples: Int64[Tensor, " b"] | None = None
+
+    def of(self, samples: Int64[Tensor, " b"]) -> ApproximatePrefix:
+        return replace(self, model=self.model.of(samples), samples=samples)
+
+    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
+        cells, seen = self._cells(len(x)), x.cpu()
+        mask = self.process.states
+        groups: dict[tuple[int, int] | None, list[int]] = {}
+        for row, (cell, one) in enumerate(zip(cells, seen, strict=True)):
+            served = cell.kept is not None and cell.kept.serves(one, mask, self.block)
+            groups.setdefault(cell.kept.positions if cell.kept is not None and served else None, []).append(row)
+        parts, part, place = [], torch.zeros(len(x), dtype=torch.int64), torch.zeros(len(x), dtype=torch.int64)
+        for n, (kept, some) in enumerate(groups.items()):
+            rows = torch.tensor(some, device=x.device)
+            valid = None if self.model.valid is None else self.model.valid.to(x.device)[rows]
+            inputs = (x[rows], t.to(x.device).expand(len(x))[rows], valid)
+            self.runs.count(len(some), whole=kept is None or kept[0] == 0)
+            run = self._anew if kept is None else self._behind
+            parts.append(Headed(run(*inputs, [cells[row] for row in some]).flatten(0, 1), self.parts.head))
+            part[some], place[some] = n, torch.arange(len(some))
+        return Holding(Gathered(tuple(parts), part.to(x.device), place.to(x.device), x.shape[1]), cells)
+
+    def _cells(self, batch: int) -> list[Cell]:
+        """One for each row. A sample may be there twice, as with guidance, and has then a second one."""
+        cells, times = [], Counter[int]()
+        for sample in range(batch) if self.samples is None else self.samples.tolist():
+            key = (sample, times[sample])
+            times[sample] += 1
+            cells.append(self.runs.cells.setdefault(key, Cell()))
+        return cells
+
+    def _anew(self, x: Tensor, t: Tensor, valid: Tensor | None, cells: list[Cell]) -> Float[Tensor, "b d h"]:
+        """Rows of a full run, which is kept."""
+        cache = _cache([])
+        hidden = self.parts.trunk(x, t, valid, cache)
+        for row, cell in enumerate(cells):
+            one, masked = x[row].cpu(), torch.nonzero(x[row] == self.process.states)
+            first = int(masked[0]) if len(masked) else 0
+            start = self._start(first, None if valid is None else valid[row])
+            cell.kept = Kept(one, start, _before(cache, start, row), hidden[row, :first].clone())
+        return hidden
+
+    def _behind(self, x: Tensor, t: Tensor, valid: Tensor | None, cells: list[Cell]) -> Float[Tensor, "b d h"]:
+        """Rows of a run on the positions behind what is kept, of which there is equally much."""
+        kept = [cell.kept for cell in cells if cell.kept is not None]
+        each = zip(*(one.layers for one in kept), strict=True)
+        cache = _cache([(torch.stack([k for k, _ in all]), torch.stack([v for _, v in all])) for all in each])
+        start, first = kept[0].positions
+        rows = self.parts.trunk(x, t, valid, cache)[:, first - start :]
+        return torch.cat([torch.stack([one.hidden for one in kept]), rows], 1)
+
+    def _start(self, first: int, valid: Bool[Tensor, " d"] | None) -> int:
+        """The first masked position; or the one to its left that speaks about it, where logits are about the next."""
+        if not self.parts.trunk.shifted or first == 0:
+            return first
+        if valid is None:
+            return first - 1
+        before = torch.nonzero(valid[:first])
+        return int(before[-1]) if len(before) else first
+
+
+def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
+    """`model`, run on part of its positions while a block is written. **This changes what is sampled.**
+
+    The first evaluation of a block is a full one. Until the block is complete, keys and values of the positions
+    before it
+    are then taken from there, and the network is run on the block and what comes after it. In a network that looks both
+    ways those keys and values depend on what is written, so that the conditionals are not the model's own. A sample
+    does not depend on what goes with it in a batch.
+
+    ``runs.full`` and ``runs.partial`` say how many evaluations of samples were of which kind.
+
+    Args:
+        model: of `llada` or `dream`, after `resized` and `prepare`, and before it is tempered, guided or constrained.
+            Its network must take a cache of transformers' as ``past_key_values``, and say with it what it says
+            without, as long as nothing changes: this is tried here.
+        block: that of `Blocks`.
+    """
+    if not isinstance(model, Network) or not isinstance(model.evaluate, Parts):
+        raise TypeError(f"model={type(model).__name__}: give one made by llada or dream, and shape what comes back")
+    require_count("block", block)
+    trunk = model.evaluate.trunk
+    reason = _refusal(trunk, model.device)
+    remedy = f"{reason}, so that no keys and values can be kept; leave approximate reuse out"
+    require(not reason, "model", type(trunk.model).__name__, remedy)
+    return ApproximatePrefix(model, model.evaluate, block)
+
+
+# --- caches of transformers
+
+
+def _cache(layers: Layers) -> Any:
+    """A new one that holds `layers`."""
+    cache = transformers().DynamicCache()
+    for n, (keys, values) in enumerate(layers):
+        cache.update(keys, values, n)
+    return cache
+
+
+def _before(cache: Any, start: int, rows: int | slice) -> Layers:
+    """What it holds of the positions before `start`; copied, so that the rest can go."""
+    return [(layer.keys[rows, :, :start].clone(), layer.values[rows, :, :start].clone()) for layer in cache.layers]
+
+
+STARTS, PROBE, TOKENS = (0, 1, 2), 6, 8
+"""Where a model is tried: sequences of 6 tokens at these places among 8."""
+
+
+def _refusal(trunk: Trunk, device: torch.device) -> str:
+    """Why keys and values cannot be kept; empty if they can."""
+    if not {"past_key_values", "use_cache"} <= trunk.takes:
+        return "it takes no past_key_values"
+    x = some_tokens(trunk, TOKENS, 0, device).expand(len(STARTS), -1)
+    x = x.masked_fill(x == trunk.vocabulary.mask, trunk.vocabulary.states)
+    place = torch.arange(TOKENS, device=device)
+    padded = torch.stack([(place >= start) & (place < start + PROBE) for start in STARTS])
+    try:
+        for valid in (torch.ones_like(padded), padded) if trunk.form is not None else (torch.ones_like(padded),):
+            reason = _differs(trunk, x, valid)
+            if reason:
+                return reason
+    except FAILURES as error:
+        return f"it does not take what it gave as past_key_values ({_line(error)})"
+    return ""
+
+
+def _differs(trunk: Trunk, x: Int64[Tensor, "b d"], valid: Bool[Tensor, "b d"]) -> str:
+    """What is wrong with runs in two parts of a sequence that does not change."""
+    t, start, whole = torch.ones(len(x), dtype=torch.float64), TOKENS // 2, _cache([])
+    alone, first = trunk(x, t, valid), trunk(x, t, valid, whole)
+    if whole.get_seq_length() != TOKENS:
+        return "it gives no past_key_values back"
+    second = trunk(x, t, valid, _cache(_before(whole, start, slice(None))))
+    # logits may be about the next position, and what is said about the very first one is then never asked for
+    late = valid[:, start + 1 :]
+    off = max(
+        float((first - alone)[valid].abs().max()), float((second[:, 1:] - alone[:, start + 1 :])[late].abs().max())
+    )
+    good = off <= torch.finfo(alone.dtype).eps ** 0.5 * float(alone.abs().max())
+    return "" if good else "it says something else if run in two parts"

@@ -1,0 +1,240 @@
+"""Published text models as denoisers: RADD, SEDD and MDLM.
+
+The weights are a file, a folder with ``config.json`` and weights, or a hub id, the only case in which anything is
+downloaded. Where there is no ``config.json``, sizes are read off the shapes of the weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from ...core.checks import require, require_choice
+from ...core.processes import Masked, Uniform
+from ...core.schedules import Geometric, LogLinear, Schedule
+from ..network import Network, from_network
+from ..tokenizers import GPT2, GPT2_TOKENS
+from ..transformer import BUFFERS, Sizes, Transformer
+from ..weights import Checkpoint, Weights, find, fit, read_weights
+
+Config = Mapping[str, Any]
+
+
+def radd(
+    source: str | Path,
+    length: int = 1024,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    config: Config | None = None,
+) -> Network:
+    """A RADD model (Ou et al., 2024, arXiv:2406.03736): masked and time-free, its logits are the conditionals.
+
+    Args:
+        source: where the weights are: a file, a folder, or a hub id such as ``JingyangOu/radd-lambda-dce``.
+        length: number of tokens of a sample.
+        dtype: in which to compute; by default float32.
+        device: where to compute.
+        config: entries to add to ``config.json``, or to put in place of its own.
+    """
+    found = _find("radd", source, config)
+    module = _transformer(found, dtype, device, masked=True, conditioned=False)
+
+    def trunk(x: Tensor, t: Tensor) -> Tensor:
+        return module.trunk(x)
+
+    return _text(Masked(module.sizes.tokens, LogLinear()), length, trunk, module.head, device, time_free=True)
+
+
+def mdlm(
+    source: str | Path,
+    length: int = 1024,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    config: Config | None = None,
+) -> Network:
+    """An MDLM model (Sahoo et al., 2024, arXiv:2406.07524): masked, its logits are the conditionals.
+
+    The network has an input for the noise level. If the configuration says ``time_conditioning``, that is the total
+    noise; if not, as for the published weights, it is always 0, and the model is time-free. Arguments as for `radd`,
+    with a hub id such as ``kuleshov-group/mdlm-owt``.
+    """
+    found = _find("mdlm", source, config)
+    module = _transformer(found, dtype, device, masked=True, conditioned=True)
+    told = bool(found.config.get("time_conditioning", False))
+    process = Masked(module.sizes.tokens, _schedule(found.config))
+
+    def trunk(x: Tensor, t: Tensor) -> Tensor:
+        return module.trunk(x, _total_noise(process.schedule, t) if told else torch.zeros_like(t))
+
+    return _text(process, length, trunk, module.head, device, time_free=not told)
+
+
+def sedd(
+    source: str | Path,
+    length: int = 1024,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    config: Config | None = None,
+) -> Network:
+    """A SEDD model (Lou et al., 2024, arXiv:2310.16834), whose outputs are logarithms of score ratios.
+
+    If ``graph.type`` in the configuration is ``absorb``, tokens are masked, and at masked positions
+    ``score(v) = c(v) alpha / (1 - alpha)``: the outputs are logits of the conditional c up to a constant per row, which
+    makes no difference. (What ``scale_by_sigma`` adds is such a constant, too.) Ratios which do not add up to
+    alpha / (1 - alpha), as those of an imperfect network, are thereby scaled to do so.
+
+    If it is ``uniform``, the configuration must name the noise, and `conditionals_from_scores` converts the outputs.
+
+    Arguments as for `radd`, with a hub id such as ``louaaron/sedd-small``.
+    """
+    found = _find("sedd", source, config)
+    graph = _entry(found.config.get("graph", {}), "type", default="absorb")
+    require_choice("graph.type", graph, ("absorb", "uniform"))
+    masked = graph == "absorb"
+    named = masked or "noise" in found.config
+    require(named, "noise", None, "uniform models differ in it: give config={'noise': {'type': ..., 'sigma_min': ...}}")
+    scaled = bool(_entry(found.config, "scale_by_sigma", default=False))
+    require(masked or not scaled, "scale_by_sigma", scaled, "says nothing for uniform models; set it to false")
+    module = _transformer(found, dtype, device, masked, conditioned=True)
+    schedule = _schedule(found.config)
+
+    def trunk(x: Tensor, t: Tensor) -> Tensor:
+        return module.trunk(x, _total_noise(schedule, t))
+
+    if masked:
+        return _text(Masked(module.sizes.tokens, schedule), length, trunk, module.head, device, time_free=False)
+
+    def trunk_and_more(x: Tensor, t: Tensor) -> Tensor:
+        """Hidden rows and, in two more columns, what the conversion needs to know: the token and the noise there."""
+        hidden = trunk(x, t)
+        hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # holds any token's number
+        sigma = _total_noise(schedule, t).to(hidden.dtype).view(-1, 1, 1).expand(*x.shape, 1)
+        return torch.cat([hidden, x.unsqueeze(-1).to(hidden.dtype), sigma], -1)
+
+    def head(rows: Tensor) -> Tensor:
+        hidden, present, sigma = rows[:, :-2], rows[:, -2].long(), rows[:, -1:].to(torch.float64)
+        scores = module.head(hidden.to(module.output_layer.linear.weight.dtype))
+        return conditionals_from_scores(scores, present, torch.exp(-sigma))
+
+    process = Uniform(module.sizes.tokens, schedule)
+    return _text(process, length, trunk_and_more, head, device, time_free=False)
+
+
+def conditionals_from_scores(
+    log_scores: Float[Tensor, "n S"], present: Int64[Tensor, " n"], alpha: Float64[Tensor, "n 1"]
+) -> Float64[Tensor, "n S"]:
+    """Logits of the leave-one-out conditional of the uniform process, from the logarithms of score ratios.
+
+    Ratios are proportional to ``p_t(v | others) = alpha c(v) + (1 - alpha)/S``, and so c is proportional to
+    ``score - (1 - alpha) mean(score)``. The ratio of the `present` token is 1, whatever the network says.
+
+    The ratios of an imperfect network may be those of no conditional: some c(v) then come out below 0. They are set
+    to 0, and the others scaled so that they sum to 1. If m was below 0, this moves c by 2 m and p_t by 2 m alpha, in
+    total: where alpha is small, c may be moved far, but the score hardly.
+    """
+    logs = log_scores.to(torch.float64).scatter(1, present.unsqueeze(1), 0.0)
+    score = torch.exp(logs - logs.amax(1, keepdim=True))
+    mean = torch.minimum(score.mean(1, keepdim=True), score.amax(1, keepdim=True))  # rounding: no mean beyond all
+    return torch.log(torch.clamp_min(score - mean + alpha * mean, 0))
+
+
+def _text(
+    process: Masked | Uniform,
+    length: int,
+    trunk: Callable[[Tensor, Tensor], Tensor],
+    head: Callable[[Tensor], Tensor],
+    device: torch.device | str,
+    time_free: bool,
+) -> Network:
+    return from_network(
+        process,
+        length=length,
+        trunk=trunk,
+        head=head,
+        time_free=time_free,
+        device=device,
+        tokenizer=GPT2() if process.states == GPT2_TOKENS else None,
+        shape=(length,),
+    )
+
+
+def _total_noise(schedule: Schedule, t: Tensor) -> Tensor:
+    return -torch.log(schedule.alpha(t))
+
+
+def _find(kind: str, source: str | Path, config: Config | None) -> Checkpoint:
+    found = find(source, kind)
+    return Checkpoint(found.path, found.config | dict(config or {}))
+
+
+def _transformer(
+    found: Checkpoint, dtype: torch.dtype | None, device: torch.device | str, masked: bool, conditioned: bool
+) -> Transformer:
+    dtype = torch.float32 if dtype is None else dtype
+    require(dtype.is_floating_point, "dtype", dtype, "give a floating-point one, such as torch.bfloat16")
+    tensors = read_weights(found.path, BUFFERS)
+    what = f"weights={str(found.path)!r}"
+    with torch.device("meta"):
+        module = Transformer(_sizes(found.config, tensors, masked, conditioned, what))
+    module = module.to(dtype).to_empty(device=device)
+    fit(module, tensors, what)
+    return module.eval().requires_grad_(False)
+
+
+def _sizes(config: Config, tensors: Weights, masked: bool, conditioned: bool, what: str) -> Sizes:
+    """Sizes as the configuration has them; what it leaves out is read off the weights."""
+
+    def width(name: str, axis: int, otherwise: int | None = None) -> int:
+        there = name in tensors and tensors[name].ndim > axis
+        if not there and otherwise is not None:
+            return otherwise
+        few = ", ".join(list(tensors)[:4])
+        if not there:
+            raise ValueError(f"{what}: no {name} among the weights ({few}, ...); give those of another model")
+        return tensors[name].shape[axis]
+
+    def number(*names: str) -> int | None:
+        return _entry(config, *names, default=None)
+
+    table = "vocab_embed.embedding"
+    channels = number("vocab_size") or width(table, 0)
+    hidden = number("hidden_size", "hidden_dim") or width(table, 1)
+    numbers = [int(found[1]) for found in map(re.compile(r"blocks\.(\d+)\.").match, tensors) if found]
+    return Sizes(
+        tokens=number("tokens") or channels - masked,
+        hidden=hidden,
+        blocks=number("n_blocks") or max(numbers, default=0) + 1,
+        heads=number("n_heads") or hidden // (2 * width("rotary_emb.inv_freq", 0)),
+        cond_dim=(number("cond_dim") or width("sigma_map.mlp.2.weight", 0, 128)) if conditioned else None,
+        masked=masked,
+    )
+
+
+def _entry(config: Any, *names: str, default: Any) -> Any:
+    """The first of `names` in `config`, or else among its entries for the model; `config` may be the entry itself."""
+    if not isinstance(config, Mapping):
+        return config
+    model = config.get("model")
+    for section in (config, model if isinstance(model, Mapping) else {}):
+        for name in names:
+            if section.get(name) is not None:
+                return section[name]
+    return default
+
+
+def _schedule(config: Config) -> Schedule:
+    noise = config.get("noise", {})
+    kind = _entry(noise, "type", default="loglinear")
+    require_choice("noise.type", kind, ("loglinear", "geometric"))
+    section = noise if isinstance(noise, Mapping) else config
+    if kind == "loglinear":
+        return LogLinear(float(_entry(section, "eps", default=LogLinear().eps)))
+    ends = [_entry(section, name, default=None) for name in ("sigma_min", "sigma_max")]
+    require(None not in ends, "noise", noise, "geometric noise needs sigma_min and sigma_max")
+    return Geometric(*map(float, ends))

@@ -1,0 +1,3 @@
+"""Planners."""
+
+from .all import *  # noqa: F403

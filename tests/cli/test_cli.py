@@ -1,0 +1,377 @@
+"""The command line, as its users meet it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+import thetaleap as tl
+from thetaleap import cli, files, sampling
+from thetaleap.models import ADAPTERS, BUILT_IN
+
+
+def call(*args: Any, **env: str) -> Result:
+    """Run a command in a wide terminal without colours."""
+    plain = {"COLUMNS": "300", "FORCE_COLOR": None, "TERM": "dumb"}
+    return CliRunner(env={**plain, **env}).invoke(cli.app, [str(arg) for arg in args], prog_name="thetaleap")
+
+
+def ran(*args: Any, **env: str) -> str:
+    """What a command that works prints."""
+    result = call(*args, **env)
+    assert (result.exit_code, result.stderr) == (0, ""), result.exception
+    return result.stdout
+
+
+def failed(*args: Any) -> str:
+    """The one line by which a command refuses."""
+    result = call(*args)
+    assert (result.exit_code, result.stdout) == (2, ""), result.exception
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr.removeprefix("error: ").rstrip("\n")
+
+
+def budget(name: str) -> dict[str, Any]:
+    return {} if name in cli.AS_NEEDED else {"nfe": 9}
+
+
+def options(given: dict[str, Any]) -> list[Any]:
+    return [part for key, value in given.items() for part in ("--" + key.replace("_", "-"), value)]
+
+
+# --- sample: what it draws is what the library draws
+
+
+@pytest.mark.parametrize("model", ["cube3", "cube3-uniform"])
+@pytest.mark.parametrize("name", cli.SOLVERS)
+def test_every_solver(tmp_path: Path, name: str, model: str) -> None:
+    solver, out = cli.SOLVERS[name].solver(), tmp_path / "a.npy"
+    args = ("sample", model, "--solver", name, *options(budget(name)), "--num", 5, "--seed", 3, "--out", out)
+    if model == "cube3-uniform" and cli.works_for(solver) == "Masked":
+        assert "needs a Masked process" in failed(*args)
+        assert not out.exists()
+        return
+    ran(*args)
+    expected = tl.sample(tl.load(model), solver, num=5, seed=3, **budget(name))
+    np.testing.assert_array_equal(np.load(out), expected.x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("args", "solver"),
+    [
+        ("--theta 0.3 --rule reject --align displacement", tl.Trapezoidal(0.3, "reject", "displacement")),
+        ("--solver rk2 --theta 1 --align cyclic", tl.RK2(1.0, align="cyclic")),
+        ("--solver tau-leaping --rule reject", tl.TauLeaping("reject")),
+        ("--solver parallel-decoding --randomness 0", tl.ParallelDecoding(0.0)),
+        ("--solver semi-autoregressive --order random --block-length 2", tl.SemiAutoregressive("random", 2)),
+    ],
+)
+def test_hyper_parameters(tmp_path: Path, args: str, solver: Any) -> None:
+    out = tmp_path / "a.npy"
+    text = ran("sample", "cube3", *args.split(), "--nfe", 9, "--num", 20, "--out", out)
+    assert re.search(rf"^solver +{re.escape(repr(solver))}$", text, re.M)
+    np.testing.assert_array_equal(np.load(out), tl.sample(tl.load("cube3"), solver, nfe=9, num=20).x.numpy())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"steps": 3, "grid": "power", "delta": 0.01, "batch_size": 2, "num": 7},
+        {"nfe": 8, "grid": "cosine", "seed": 2**64 - 1},
+        {"nfe": 8, "grid": "logarithmic", "delta": 0.5},
+        {"steps": 2},
+    ],
+)
+def test_budget_and_grid(tmp_path: Path, given: dict[str, Any]) -> None:
+    out = tmp_path / "a.npy"
+    ran("sample", "cube3-uniform", *options(given), "--out", out)
+    grid = {"grid": getattr(tl.grids, given["grid"])} if "grid" in given else {}
+    expected = tl.sample(tl.load("cube3-uniform"), tl.Trapezoidal(), **{"num": 16, **given, **grid})
+    np.testing.assert_array_equal(np.load(out), expected.x.numpy())
+
+
+def test_each_format(tmp_path: Path) -> None:
+    expected = tl.sample(tl.load("mixture32"), tl.Trapezoidal(), nfe=8, num=6, seed=1)
+    for ending in files.WRITERS:
+        ran("sample", "mixture32", "--nfe", 8, "--num", 6, "--seed", 1, "--out", tmp_path / f"a{ending}")
+    table = pq.read_table(tmp_path / "a.parquet")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    for tokens, nfe in [
+        (table["tokens"].to_pylist(), table["nfe"].to_pylist()),
+        ([line["tokens"] for line in lines], [line["nfe"] for line in lines]),
+        (np.load(tmp_path / "a.npy").tolist(), expected.nfe.tolist()),
+    ]:
+        assert tokens == expected.x.tolist()
+        assert nfe == expected.nfe.tolist()
+    who = {"model": "mixture32", "solver": repr(tl.Trapezoidal()), "seed": 1, "version": tl.__version__}
+    walk = {"nfe": 8, "tolerance": None, "steps": None, "grid": "uniform", "delta": None}
+    assert json.loads(table.schema.metadata[b"thetaleap"]) == who | walk
+    assert len(list(tmp_path.iterdir())) == len(files.WRITERS)
+
+
+def test_summary(tmp_path: Path) -> None:
+    args = ("sample", "cube3", "--solver", "uniformization", "--num", 4, "--out", tmp_path / "a.jsonl")
+    text = ran(*args, COLUMNS="30")  # a narrow terminal must not break a path
+    done = tl.sample(tl.load("cube3"), tl.Uniformization(), num=4)
+    lines = dict(re.split(" {2,}", line) for line in text.splitlines())
+    assert lines["model"] == "cube3"
+    assert lines["solver"] == "Uniformization()"
+    assert lines["samples"] == "4"
+    mean, least, most = done.nfe.double().mean(), done.nfe.min(), done.nfe.max()
+    assert lines["evaluations"] == f"{mean:.1f} per sample ({least} to {most})"
+    assert lines["jumps per evaluation"] == f"{done.info['jumps per evaluation']:.4f}"
+    assert re.fullmatch(r"\d+\.\d\d \(\d+\.\d samples per second\)", lines["seconds"])
+    assert lines["file"] == str(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_preview(width: int) -> None:
+    text = ran("sample", "chain64", "--nfe", 4, "--num", 30, COLUMNS=str(width))
+    head, *rows = text.splitlines()
+    assert head.split() == ["sample", "nfe", "tokens"]
+    first = tl.sample(tl.load("chain64"), tl.Trapezoidal(), nfe=4)
+    shown = rows[0].rstrip("…").split()
+    assert shown[:2] == ["0", str(int(first.nfe[0]))]
+    assert shown[2:-1] == [str(token) for token in first.x[0].tolist()][: len(shown) - 3]
+    assert max(map(len, rows[: cli.PREVIEW])) <= width
+    assert rows[cli.PREVIEW].startswith("model")
+    assert rows[-1].split(maxsplit=1) == ["file", "none (keep them with --out samples.parquet)"]
+
+
+# --- sample: what it refuses
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("chian64 --nfe 4", "model='chian64': did you mean 'chain64'? choose one of toy15,"),
+        ("cube3 --nfe 4 --solver trapezodial", "solver='trapezodial': did you mean 'trapezoidal'? choose one of "),
+        ("cube3 --nfe 4 --solver TauLeaping", "solver='TauLeaping': did you mean 'tau-leaping'?"),
+        ("cube3 --nfe 4 --grid unifrom", "grid='unifrom': did you mean 'uniform'?"),
+        ("cube3", "--nfe and --steps are missing: say how much trapezoidal may spend, for example --nfe 64"),
+        ("cube3 --nfe 4 --steps 2", "(nfe, steps)=(4, 2): give one of them"),
+        ("cube3 --nfe 4 --solver first-hitting", "FirstHitting spends as many evaluations as it takes; leave nfe out"),
+        ("cube3 --nfe 2", "nfe=2: Trapezoidal takes 2 per step, and one more to finish: give at least 3"),
+        ("cube3 --nfe 4 --theta 1", "theta=1.0: must lie in (0, 1)"),
+        ("cube3 --nfe 4 --solver euler --theta 0.5", "--theta=0.5: euler has no such option; it has none"),
+        ("cube3 --nfe 4 --solver tau-leaping --align cyclic", "tau-leaping has no such option; it has --rule"),
+        ("cube3 --nfe 4 --randomness 1", "trapezoidal has no such option; it has --theta, --rule, --align"),
+        ("cube3 --nfe 4 --solver semi-autoregressive --rule exact", "no such option; it has --order, --block-length"),
+        ("cube3 --nfe 4 --block-length 2", "--block-length=2: trapezoidal has no such option"),
+        ("cube3 --nfe 4 --delta 2", "delta=2.0: give a time in [0, 1)"),
+        ("cube3 --nfe 4 --num 0", "num=0: give a whole number of at least 1"),
+        ("cube3 --nfe 4 --batch-size 0", "batch_size=0: give a whole number of at least 1"),
+        ("cube3 --nfe 4 --seed -1", "seed=-1: give a whole number of at least 0"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, args: str, message: str) -> None:
+    assert message in failed("sample", *args.split(), "--out", tmp_path / "a.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.parqet", "did you mean '.parquet'? choose one of .parquet, .jsonl, .npy"),
+        ("missing/a.npy", "does not exist; make it first"),
+        ("folder.npy", "is a folder; give the name of a file"),
+        ("old.npy", "exists already; give another name, or --force to replace it"),
+        ("old.npy/a.npy", "is not a folder; write into one"),
+        ("x" * 300 + ".npy", "cannot be written (File name too long); choose another place"),
+    ],
+)
+def test_the_file_is_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "old.npy").write_bytes(b"old")
+    monkeypatch.setattr(sampling, "sample", lambda *args, **kwargs: pytest.fail("sampling began"))
+    assert message in failed("sample", "cube3", "--nfe", 4, "--out", tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.npy", "old.npy"]
+    assert (tmp_path / "old.npy").read_bytes() == b"old"
+
+
+def test_force(tmp_path: Path) -> None:
+    out = tmp_path / "old.npy"
+    out.write_bytes(b"old")
+    ran("sample", "cube3", "--nfe", 4, "--num", 2, "--out", out, "--force")
+    assert np.load(out).shape == (2, 3)
+
+
+def interrupt(*args: Any, **kwargs: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["sampling", "writing"])
+def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    if where == "sampling":
+        monkeypatch.setattr(sampling, "sample", interrupt)
+    else:
+        monkeypatch.setitem(files.WRITERS, ".npy", interrupt)
+    assert call("sample", "cube3", "--nfe", 4, "--out", tmp_path / "a.npy").exit_code == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, TypeError])
+def test_errors_of_others_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise error("not the library's")
+
+    monkeypatch.setattr(sampling, "sample", broken)
+    result = call("sample", "cube3", "--nfe", 4)
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert type(result.exception) is error
+
+
+def test_errors_are_red_in_a_terminal() -> None:
+    result = call("sample", "cub3", "--nfe", 4, FORCE_COLOR="1", TERM="xterm", COLUMNS="50")
+    assert result.stderr.startswith("\x1b[31merror: model='cub3': did you mean 'cube3'? ")
+    plain = re.sub(r"\x1b\[\d+m", "", result.stderr).splitlines()
+    assert max(map(len, plain)) <= 50
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("smaple cube3", "Did you mean 'sample'?"),
+        ("sample cube3 --nfee 4", "--nfe"),
+        ("sample cube3 --theta x", "Invalid value for '--theta'"),
+        ("sample", "Missing argument 'MODEL'"),
+    ],
+)
+def test_wrong_usage(args: str, message: str) -> None:
+    result = call(*args.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+# --- tables and help
+
+
+def test_models() -> None:
+    head, *rows = ran("models").splitlines()
+    assert re.split(" {2,}", head.strip()) == ["model", "process", "length", "states", "what it is"]
+    there = {**BUILT_IN, **{f"{kind}:SOURCE": entry for kind, entry in ADAPTERS.items()}}
+    for row, (name, entry) in zip(rows, there.items(), strict=True):
+        if entry.options:  # they come from elsewhere
+            assert re.split(" {2,}", row.strip()) == [name, entry.about]
+            continue
+        model, process = tl.load(name), tl.load(name).process
+        expected = [name, type(process).__name__, str(model.length), str(process.states), entry.about]
+        assert re.split(" {2,}", row.strip()) == expected
+
+
+def test_solvers() -> None:
+    text = ran("solvers")
+    for name, entry in cli.SOLVERS.items():
+        assert re.search(rf"^{name} .*  {re.escape(entry.when)} *$", text, re.M)
+        assert re.search(rf"^ +{re.escape(repr(entry.solver()))} *$", text, re.M)
+    assert re.search(r"^trapezoidal +2  any ", text, re.M)
+    assert re.search(r"^first-hitting +varies  Masked ", text, re.M)
+
+
+def test_every_solver_of_the_library_has_a_name() -> None:
+    public = {value for value in vars(tl).values() if inspect.isclass(value) and issubclass(value, tl.solvers.Solver)}
+    named = {entry.solver for entry in cli.SOLVERS.values()}
+    assert named == public - {tl.Blocks}, "blocks are an option of all of them"
+    for solver in named:  # and its hyper-parameters are options
+        assert set(cli.defaults(solver)) <= set(inspect.signature(cli.sample).parameters)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("args", ["models", "solvers", "--help", "sample --help"])
+def test_fits_the_terminal(args: str, width: int) -> None:
+    text = ran(*args.split(), COLUMNS=str(width))
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("command", ["sample", "models", "solvers", "reproduce", "demo"])
+def test_help_has_an_example(command: str) -> None:
+    text = ran(command, "--help")
+    assert f"Example: thetaleap {command}" in text
+    assert command in ran("--help")
+
+
+def test_help_says_whose_hyper_parameter_it_is() -> None:
+    text = ran("sample", "--help")
+    assert "For rk2, trapezoidal, exponential-trapezoidal. [default: 0.5]" in text
+    assert "For tau-leaping, rk2, trapezoidal. [default: exact]" in text
+    assert "For parallel-decoding. [default: 4.5]" in text
+
+
+def test_version() -> None:
+    assert ran("--version") == f"thetaleap {tl.__version__}\n"
+
+
+# --- reproduce and demo
+
+
+ABOUT = "a play with [brackets]"
+
+
+def act(folder: Path, **given: Any) -> SimpleNamespace:
+    """An experiment that says what it was called with."""
+    folder.mkdir(parents=True)
+    path = folder / "figure.png"
+    path.write_bytes(b"figure")
+    return SimpleNamespace(text=f"| table | of [{given}] |", files=[path])
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module, one = ModuleType("thetaleap.reproduction"), SimpleNamespace(about=ABOUT, run=act)
+    vars(module).update(EXPERIMENTS={"toy": one, "uniformization": one}, demo=one)
+    monkeypatch.setitem(sys.modules, "thetaleap.reproduction", module)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("play")
+@pytest.mark.parametrize(
+    ("args", "folder", "given"),
+    [
+        ("reproduce toy", "runs/toy", {"num": None, "seed": 0, "progress": None}),
+        ("reproduce toy --num 5 --seed 3 --out here/there", "here/there", {"num": 5, "seed": 3, "progress": None}),
+        ("demo", "runs/demo", {"seed": 0, "progress": None}),
+        ("demo --seed 3 --out there", "there", {"seed": 3, "progress": None}),
+    ],
+)
+def test_experiments(args: str, folder: str, given: dict[str, Any]) -> None:
+    assert ran(*args.split()) == f"| table | of [{given}] |\nwrote {folder}/figure.png\n"
+    assert Path(folder, "figure.png").exists()
+
+
+@pytest.mark.usefixtures("play")
+def test_experiments_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "experiment='uniformisation': did you mean 'uniformization'? choose one of toy, uniformization"
+    assert failed("reproduce", "uniformisation") == message
+    Path("file").touch()
+    for command in (["reproduce", "toy"], ["demo"]):
+        for out in ("file", "file/folder"):
+            assert failed(*command, "--out", out) == f"out='{out}': 'file' is a file; give a folder"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert failed("demo") == "out='runs/demo': '.' is not yours to write to; give another"
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+@pytest.mark.usefixtures("play")
+def test_experiments_listed() -> None:
+    head, *rows = ran("reproduce").splitlines()
+    assert re.split(" {2,}", head.strip()) == ["experiment", "what it shows"]
+    assert [re.split(" {2,}", row.strip()) for row in rows] == [["toy", ABOUT], ["uniformization", ABOUT]]
+
+
+def test_a_real_experiment(tmp_path: Path) -> None:
+    text = ran("reproduce", "uniformization", "--num", 20, "--out", tmp_path)
+    written = [Path(line.removeprefix("wrote ")) for line in text.splitlines() if line.startswith("wrote ")]
+    assert written
+    assert set(written) == set(tmp_path.iterdir())

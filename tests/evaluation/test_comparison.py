@@ -1,0 +1,329 @@
+"""`compare` against the same numbers worked out directly: exact laws, likelihoods, pairs; ranks, words and files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import astuple
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import thetaleap as tl
+from tests.cases import dirichlet
+from thetaleap.control import grids
+from thetaleap.evaluation import yardsticks as quality
+from thetaleap.evaluation.compare import ROUNDING, Comparison, Contender, Row, compare, default_contenders, rank
+from thetaleap.evaluation.metrics import frequencies, histogram, kl, total_variation
+from thetaleap.evaluation.yardsticks import Estimate
+from thetaleap.sampling import plan
+
+NUM = 400
+QUICK = {
+    "tweedie": Contender(tl.Tweedie()),
+    "trapezoidal": Contender(tl.Trapezoidal()),
+    "low-discrepancy": Contender(tl.Tweedie(tl.LowDiscrepancy())),
+    # warm, as ties between positions would be broken by rounding without
+    "confidence": Contender(tl.Tweedie(tl.Confidence(randomness=0.3))),
+    "first-hitting": Contender(tl.FirstHitting()),
+}
+
+SHOWN = (
+    "tweedie",
+    "trapezoidal",
+    "multistep",
+    "fixed-count",
+    "low-discrepancy",
+    "confidence",
+    "semi-autoregressive",
+    "first-hitting",
+)
+CUBE = {name: one for name, one in default_contenders(tl.load("cube3")).items() if name in SHOWN}
+
+
+def chain(length: int = 12, states: int = 4) -> tl.oracles.MarkovChain:
+    """A short chain whose neighbours matter."""
+    sharp = torch.stack([dirichlet(n, (states,), 0.5) for n in range(states)])
+    return tl.oracles.markov_chain(0.95 * sharp + 0.05 / states, length=length)
+
+
+@pytest.fixture(scope="module")
+def cube() -> Comparison:
+    return compare(tl.load("cube3"), CUBE, [2, 4], num=50, progress=False)
+
+
+@pytest.fixture(scope="module")
+def chained() -> Comparison:
+    return compare(chain(), QUICK, [1, 3], num=NUM, seed=5, progress=False)
+
+
+def find(comparison: Comparison, contender: str, budget: int | None) -> Row:
+    (row,) = [row for row in comparison.rows if (row.contender, row.budget) == (contender, budget)]
+    return row
+
+
+# --- contenders
+
+
+def test_default_contenders_fit_the_process() -> None:
+    masked, moving = (default_contenders(tl.load(name)) for name in ("cube3", "cube3-uniform"))
+    first = ["euler", "tau-leaping", "tweedie", "rk2", "trapezoidal", "trapezoidal-paper", "exponential-trapezoidal"]
+    planned = ["fixed-count", "low-discrepancy", "confidence", "entropy-bounded"]
+    decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting"]
+    assert list(masked) == [*first, "multistep", "adams-bashforth", *planned, *decoders]
+    assert list(moving) == [*first, "multistep", "adams-bashforth", "uniformization"]
+    assert all(one.grid is None for one in masked.values())
+    grid = moving["tweedie"].grid
+    assert grid is not None
+    schedule = tl.load("cube3-uniform").process.schedule
+    assert torch.equal(grid(6.0, 0.0, 5), grids.alpha_power(schedule, 2.0)(6.0, 0.0, 5))
+    assert moving["exponential-trapezoidal"].solver == tl.ExponentialTrapezoidal(extrapolation="logit")
+
+
+def test_default_contenders_in_the_plane_and_of_long_sequences() -> None:
+    assert default_contenders(tl.load("ising4x16"))["low-discrepancy-2d"].solver == tl.Tweedie(
+        tl.LowDiscrepancy((4, 16))
+    )
+    assert "first-hitting" not in default_contenders(chain(length=200))
+
+
+# --- exact laws
+
+
+def test_exact_figures_are_those_of_the_law(cube: Comparison) -> None:
+    model = tl.load("cube3")
+    assert cube.kind == "exact"
+    for name, contender in CUBE.items():
+        budget = None if contender.solver.evaluations is None else 4
+        law = tl.exact.law(model, contender.solver, plan(model, contender.solver, nfe=budget))
+        figures = find(cube, name, budget).figures
+        assert figures["kl"].value == pytest.approx(kl(model.p0, law), rel=1e-9, abs=1e-15)
+        assert figures["tv"].value == pytest.approx(total_variation(model.p0, law), rel=1e-9, abs=1e-15)
+        assert len({figures["kl"].value, figures["kl"].low, figures["kl"].high}) == 1  # nothing is random
+
+
+def test_exact_figures_on_the_grid_of_the_contender() -> None:
+    model = tl.load("cube3-uniform")
+    wanted = ("euler", "tweedie", "exponential-trapezoidal")
+    contenders = {name: one for name, one in default_contenders(model).items() if name in wanted}
+    got = compare(model, contenders, [2], num=20, progress=False)
+    for name, contender in contenders.items():
+        times = plan(model, contender.solver, nfe=2, grid=grids.alpha_power(model.process.schedule, 2.0))
+        expected = kl(model.p0, tl.exact.law(model, contender.solver, times))
+        assert find(got, name, 2).figures["kl"].value == pytest.approx(expected, rel=1e-9)
+    order = sorted(got.rows, key=lambda row: row.figures["kl"].value)
+    assert [row.ranks["kl"].best for row in order] == [1, 2, 3] == [row.ranks["kl"].worst for row in order]
+
+
+def test_true_law_is_that_of_the_model() -> None:
+    model = tl.load("cube3")
+    assert torch.allclose(quality.true_law(model), model.p0, rtol=1e-13)
+    short = chain(length=3)
+    assert float(quality.true_law(short).sum()) == pytest.approx(1, rel=1e-12)
+
+
+def test_exact_samplers_share_the_first_place(cube: Comparison) -> None:
+    """One position at a time is exact: with 4 evaluations for 3 positions, these differ by rounding alone."""
+    alone = ("fixed-count", "low-discrepancy", "multistep")
+    ranks = [find(cube, name, 4).ranks["kl"] for name in alone]
+    assert len(set(ranks)) == 1
+    assert ranks[0].best == 1
+    assert ranks[0].worst >= len(alone)
+    assert find(cube, "first-hitting", None).ranks == {}
+    assert find(cube, "first-hitting", None).figures["kl"].value < ROUNDING
+    assert "which are not told apart, at 4" in " ".join(cube.text().split())
+
+
+def test_impossible_budgets_get_a_reason(cube: Comparison) -> None:
+    row = find(cube, "trapezoidal", 2)
+    assert row.reason.startswith("nfe=2: Trapezoidal takes 2 per step")
+    assert (row.nfe, row.figures, row.ranks) == (None, {}, {})
+    assert find(cube, "semi-autoregressive", 2).reason.startswith("steps=2: 3 blocks")
+    ran = [row for row in cube.rows if row.budget == 2 and not row.reason]
+    assert {row.ranks["kl"].worst for row in ran} <= set(range(1, len(ran) + 1))
+    assert "No numbers for trapezoidal at 2:" in cube.text()
+
+
+def test_nobody_can_be_run() -> None:
+    got = compare(tl.load("cube3"), {"rk2": Contender(tl.RK2())}, [1], num=5, progress=False)
+    assert "No contender could be run." in got.text()
+    assert "Nobody could be ranked" in got.text()
+
+
+def test_lost_support_is_infinite_and_said_to_be(tmp_path: Path) -> None:
+    infinite = Estimate(math.inf, math.inf, math.inf, math.inf, math.inf)
+    rows = rank([Row("a", 4, 4.0, 1.0, {"kl": infinite}), Row("b", 4, 4.0, 1.0, {"kl": infinite})], ["kl"])
+    assert [str(row.ranks["kl"]) for row in rows] == ["1-2", "1-2"]
+    settings = {"model": "m", "process": "p", "length": 1, "states": 2, "num": 3, "seed": 0}
+    got = Comparison(rows, "exact", ("kl",), "", dict(settings))
+    assert "Infinite" in got.text()
+    _, path, _ = got.save(tmp_path)
+    assert json.loads(path.read_text())["rows"][0]["kl"] == "inf"
+
+
+# --- Monte Carlo
+
+
+def drawn(contender: str, budget: int | None) -> Tensor:
+    return tl.sample(chain(), QUICK[contender].solver, nfe=budget, num=NUM, seed=5).x
+
+
+@pytest.mark.parametrize(("name", "budget"), [("tweedie", 3), ("confidence", 3), ("first-hitting", None)])
+def test_excess_is_that_of_the_samples(chained: Comparison, name: str, budget: int | None) -> None:
+    model, x = chain(), drawn(name, budget)
+    excess = (-model.log_prob(x) - model.entropy()) / model.length
+    got = find(chained, name, budget).figures["excess"]
+    assert got.value == pytest.approx(float(excess.mean()), rel=1e-12)
+    half = 1.959964 * float(excess.std()) / math.sqrt(NUM)
+    assert (got.low, got.high) == pytest.approx((got.value - half, got.value + half), rel=1e-6)
+    assert got.least < got.low < got.high < got.most
+
+
+def test_pair_kl_is_that_of_the_samples_less_its_bias(chained: Comparison) -> None:
+    model, x = chain(), drawn("tweedie", 1)
+    truth = model.starts[:-1].mean(0).unsqueeze(1) * model.transition
+    pairs = torch.stack([x[:, :-1].flatten(), x[:, 1:].flatten()], 1)
+    plain = kl(frequencies(histogram(pairs, 4)), truth)
+    got = find(chained, "tweedie", 1).figures["pair_kl"]
+    assert got.low < plain < got.high
+    assert 0 < plain - got.value < 3 * 15 / (2 * NUM * 11)  # the bias for independent pairs, within a factor of a few
+
+
+def test_an_exact_sampler_is_not_told_from_the_truth(chained: Comparison) -> None:
+    """Within six standard errors: by chance less than one failure in a million. It catches a wrong entropy, law of
+    pairs or scale."""
+    for name, one in find(chained, "first-hitting", None).figures.items():
+        assert abs(one.value) < 6 * (one.high - one.low) / (2 * 1.96), name
+
+
+def test_samples_too_alike_are_named(chained: Comparison) -> None:
+    """Confidence keeps what is likely: one of the pair and entropy figures must give it away."""
+    row = find(chained, "confidence", 3)
+    assert row.figures["entropy_gap"].most < 0
+    assert row.ranks["pair_kl"].best > find(chained, "low-discrepancy", 3).ranks["pair_kl"].worst
+
+
+def test_pairs_from_true_samples_agree_with_the_exact_law() -> None:
+    """The wrapped chain hides its table, so that true samples take its place."""
+    model = chain()
+    hidden = tl.oracles.noisy(model, 0.0)
+    one = {"tweedie": Contender(tl.Tweedie())}
+    known, sampled = (compare(m, one, [1], num=NUM, progress=False).rows[0].figures for m in (model, hidden))
+    assert known["excess"] == sampled["excess"]
+    assert sampled["pair_kl"].value == pytest.approx(known["pair_kl"].value, rel=0.1)
+    assert sampled["pair_kl"].high - sampled["pair_kl"].low > 0
+
+
+def test_neighbours_in_the_plane() -> None:
+    first, second = quality.neighbours(tl.oracles.ising(2, 3, coupling=0.4))
+    pairs = set(zip(first.tolist(), second.tolist(), strict=True))
+    assert pairs == {(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)}
+
+
+def test_token_entropy_of_known_samples() -> None:
+    x = torch.tensor([[0, 0, 1, 1], [2, 2, 2, 2], [0, 1, 2, 3]])
+    expected = torch.tensor([math.log(2), 0, math.log(4)], dtype=torch.float64)
+    assert torch.allclose(quality.token_entropy(x), expected)
+
+
+# --- ranks
+
+
+def test_ranks_are_shared_where_intervals_overlap() -> None:
+    """a < c are apart; b overlaps both, and shares a place with each."""
+    spans = {"a": (0.0, 1.0), "b": (0.9, 2.1), "c": (2.0, 3.0), "d": (5.0, 6.0)}
+    rows = [Row(n, 4, 4.0, 1.0, {"kl": Estimate((a + b) / 2, a, b, a, b)}) for n, (a, b) in spans.items()]
+    got = {row.contender: row.ranks["kl"] for row in rank([*rows, Row("e", 4, reason="no")], ["kl"]) if row.ranks}
+    assert {name: str(place) for name, place in got.items()} == {"a": "1-2", "b": "1-3", "c": "2-3", "d": "4"}
+
+
+def test_contenders_that_overlap_share_a_place(chained: Comparison) -> None:
+    for budget in (1, 3):
+        rows = [row for row in chained.rows if row.budget == budget and row.ranks]
+        assert len(rows) >= 3
+        for figure in chained.ranking:
+            for one, other in combinations(rows, 2):
+                a, b = one.figures[figure].size, other.figures[figure].size
+                apart = a.most + ROUNDING < b.least or b.most + ROUNDING < a.least
+                first, second = one.ranks[figure], other.ranks[figure]
+                share = first.best <= second.worst and second.best <= first.worst
+                assert share or apart
+                assert not apart or first != second
+
+
+def test_size_of_an_estimate() -> None:
+    assert Estimate(-2, -3, -1, -4, 0.5).size == Estimate(2, 1, 3, 0, 4)
+    assert Estimate(2, 1, 3, 0, 4).size == Estimate(2, 1, 3, 0, 4)
+
+
+# --- models that know nothing, words, files
+
+
+def test_a_plain_network() -> None:
+    table = dirichlet(9, (6, 5)).log()
+    network = tl.from_network(tl.Masked(5), length=6, network=lambda x, t: table.expand(len(x), 6, 5))
+    got = compare(network, default_contenders(network), [4], num=30, progress=False)
+    assert (got.kind, got.ranking) == ("samples", ())
+    row, x = find(got, "tweedie", 4), tl.sample(network, tl.Tweedie(), nfe=4, num=30).x
+    assert row.figures["entropy"].value == pytest.approx(float(quality.token_entropy(x).mean()))
+    assert row.figures["distinct"].value == len(set(map(tuple, x.tolist()))) / 30
+    assert "nobody is ranked" in " ".join(got.text().split())
+    hollow = tl.oracles.noisy(network, 0.1)  # has the methods of an oracle, but not the knowledge
+    assert compare(hollow, {"tweedie": Contender(tl.Tweedie())}, [2], num=4, progress=False).kind == "samples"
+
+
+def test_the_text_follows_from_the_numbers(chained: Comparison) -> None:
+    text = chained.text()
+    assert "First by pair KL, with so many evaluations: " in text
+    assert "Bonferroni" in text
+    for row in chained.rows:
+        assert row.contender in text
+        if row.figures:
+            assert f"{row.figures['pair_kl'].value:.3g}" in text
+
+
+def test_files_agree_with_the_rows(chained: Comparison, tmp_path: Path) -> None:
+    table, record, picture = chained.save(tmp_path / "new")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [table.name, record.name, picture.name]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    data = json.loads(record.read_text())
+    lines = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert data["settings"]["version"] == tl.__version__
+    assert (data["settings"]["num"], data["settings"]["seed"], data["settings"]["budgets"]) == (NUM, 5, [1, 3])
+    assert data["settings"]["contenders"]["tweedie"]["grid"] == "uniform"
+    assert len(data["rows"]) == len(lines) == len(chained.rows)
+    for row, kept, line in zip(chained.rows, data["rows"], lines, strict=True):
+        assert (kept["contender"], kept["budget"], kept["reason"]) == (row.contender, row.budget, row.reason)
+        for name, value in kept.items():
+            assert line[name] == ("" if value is None else str(value))
+        for name, one in row.figures.items():
+            assert (kept[name], kept[f"{name}_low"], kept[f"{name}_high"]) == (one.value, one.low, one.high)
+        for name, place in row.ranks.items():
+            assert (kept[f"{name}_rank"], kept[f"{name}_rank_worst"]) == (place.best, place.worst)
+
+
+def test_a_run_can_be_repeated(chained: Comparison) -> None:
+    again = compare(chain(), QUICK, [3, 1, 3], num=NUM, seed=5, progress=False)
+    for one, other in zip(again.rows, chained.rows, strict=True):
+        assert one.contender == other.contender
+        for name, figure in one.figures.items():  # equal but for the rounding of sums
+            assert astuple(figure) == pytest.approx(astuple(other.figures[name]), rel=1e-9)
+    assert [row.ranks for row in again.rows] == [row.ranks for row in chained.rows]
+
+
+@pytest.mark.parametrize(
+    ("contenders", "budgets", "num", "match"),
+    [
+        ({}, [4], 10, "contenders"),
+        (QUICK, [], 10, "budgets"),
+        (QUICK, [0], 10, r"budgets\[0\]"),
+        (QUICK, [4], 1, "num"),
+    ],
+)
+def test_arguments_are_checked(contenders: dict[str, Contender], budgets: list[int], num: int, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        compare(tl.load("cube3"), contenders, budgets, num=num)

@@ -1,0 +1,155 @@
+"""The demo: what it shows of models whose samples are known, what it measures, and that its words follow."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+from tests.reproduction.test_experiments import check_files, flat, joint, rows_of
+from tests.reproduction.test_images_experiment import one_of_each, stamps
+from tests.reproduction.test_sums_experiment import knowing
+from thetaleap import Masked, TauLeaping, exact, from_network, load
+from thetaleap.control import grids
+from thetaleap.evaluation.metrics import kl, noise_floor
+from thetaleap.evaluation.metrics.digits import digit_labels
+from thetaleap.files import blocks, mosaic
+from thetaleap.models import BUILT_IN
+from thetaleap.models.hf.masked_lm import Letters
+from thetaleap.models.oracles import MarkovChain
+from thetaleap.reproduction import Report, demo
+from thetaleap.reproduction._demo_rows import ChainRow, Sum, pair_kl
+from thetaleap.training.sums import problems
+
+LINE = "to be, or not to be "
+
+
+def reciting() -> Any:
+    """A model of one text alone."""
+    words = Letters("".join(sorted(set(LINE))))
+    known = torch.nn.functional.one_hot(torch.tensor(words.encode(LINE * 5)), len(words.alphabet)) * 100.0
+
+    def network(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return known.expand(len(x), -1, -1)
+
+    process = Masked(len(words.alphabet))
+    return from_network(process, length=len(LINE) * 5, network=network, time_free=True, tokenizer=words)
+
+
+@pytest.fixture(scope="module")
+def small_models() -> Iterator[None]:
+    """Models whose samples are known, in place of those that come with the package."""
+    models = {"shakespeare": reciting(), "mnist": stamps(one_of_each()), "sums": knowing(num=8, seed=3)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, model in models.items():
+            patch.setitem(BUILT_IN, name, replace(BUILT_IN[name], make=lambda model=model: model))
+        yield
+
+
+@pytest.fixture(scope="module")
+def demo_run(small_models: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    folder = tmp_path_factory.mktemp("demo")
+    return demo.run(folder, seed=3, progress=False, num=100, budgets=(4, 8), curve_budgets=(3, 4)), folder
+
+
+def test_demo_files(demo_run: tuple[Report, Path]) -> None:
+    report, folder = demo_run
+    check_files(report, folder, "digits.png", "convergence.png", "convergence.csv", "chain64.csv", "toy15.csv")
+    assert "convergence.png" in report.text
+    assert str(folder) in report.text.replace("\n", "")
+    for row in rows_of(folder / "chain64.csv"):
+        assert f"{float(row['excess']):+.4f}" in report.text
+        assert f"{float(row['pair_kl']):.4f}" in report.text
+        assert not row["budget"] or float(row["nfe"]) <= int(row["budget"])
+
+
+def test_demo_shows_samples(demo_run: tuple[Report, Path]) -> None:
+    """A text that appears, the digits as asked for, and a sum with its answer."""
+    report, folder = demo_run
+    stages = re.findall(r"After (\d+) evaluations:\n\n    (.+)\n", report.text)
+    assert [int(nfe) for nfe, _ in stages] == [8, 16, 32]
+    assert stages[-1][1] == (LINE * 5).rstrip()
+    for (_, before), (_, after) in pairwise(stages):
+        assert all(a in (b, "·") for a, b in zip(before, after.ljust(100), strict=False))
+        assert before.count("·") > after.count("·")
+    shown, expected = one_of_each(), digit_labels(one_of_each()).tolist()
+    seen = sum(n == label for n, label in enumerate(expected))
+    assert f"sees what was asked for in {seen} of 10" in flat(report)
+    grey = shown.view(10, 1, 14, 14) / 7
+    for line in blocks(grey, 5).split("\n"):
+        assert f"    {line}".rstrip() in report.text.split("\n")
+    pixels = imread(folder / "digits.png")[:, :, :3] * 255
+    np.testing.assert_array_equal(pixels.round(), mosaic(grey, 5).numpy())
+    first = problems(8, 3, held_out=True)[0]
+    assert "8 of 8 came out right; the first of these:" in flat(report)
+    assert f"{first.question} {first.answer}" in flat(report)
+
+
+def test_demo_tells_of_wrong_sums() -> None:
+    two = [Sum(one, "1 + 1 = 3. #### 0") for one in problems(2, held_out=True)]
+    none = " ".join(demo.describe_sums(two).split())
+    assert f"0 of 2 came out right; this one should be {two[0].problem.result}: {two[0].problem.question}" in none
+    mixed = " ".join(demo.describe_sums([two[0], Sum(two[1].problem, two[1].problem.answer)]).split())
+    assert f"1 of 2 came out right; the first of these: {two[1].problem.question}" in mixed
+
+
+def test_demo_without_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = replace(BUILT_IN["shakespeare"], make=lambda: load(f"trained:{tmp_path / 'none'}"))
+    monkeypatch.setitem(BUILT_IN, "shakespeare", absent)
+    wanted = r"^model='shakespeare': is not in this copy of thetaleap \(source=.*none.*\); install it anew$"
+    with pytest.raises(ValueError, match=wanted):
+        demo.run(tmp_path / "out", progress=False)
+
+
+def test_demo_numbers(demo_run: tuple[Report, Path]) -> None:
+    """True and exact samples are near 0 (6 standard errors: 2e-9 each); laws are those of `exact`."""
+    _, folder = demo_run
+    rows = {row["solver"]: row for row in rows_of(folder / "chain64.csv") if not row["budget"]}
+    for name in ("true samples", "FirstHitting"):
+        assert abs(float(rows[name]["excess"])) < 6 * float(rows[name]["excess_se"])
+    model = joint("cube3-uniform")
+    law = exact.law(model, TauLeaping(), grids.power(6.0, 0.0, 4))
+    found = {(r["model"], r["solver"], r["budget"]): float(r["kl_exact"]) for r in rows_of(folder / "convergence.csv")}
+    # four steps to time 0, and nothing left to finish
+    assert found["cube3-uniform", "TauLeaping", "4"] == pytest.approx(kl(model.p0, law), rel=1e-10)
+
+
+def test_demo_pairs() -> None:
+    """The true law of pairs is that of true samples, and a constant sequence is far from it."""
+    model = load("chain64")
+    assert isinstance(model, MarkovChain)
+    value, error = pair_kl(model, model.draw(3000, seed=1))
+    assert 0 < value < 4 * noise_floor(256, 3000 * 63)
+    assert 0 < error < value
+    value, error = pair_kl(model, torch.zeros((5, 64), dtype=torch.int64))
+    expected = -math.log(float(model.initial[0] * model.transition[0, 0]))
+    assert value == pytest.approx(expected, rel=1e-9)
+    assert error == pytest.approx(0, abs=1e-12)
+
+
+def test_demo_words_follow_the_numbers() -> None:
+    def row(solver: str, budget: int | None, excess: float, pairs: float) -> ChainRow:
+        return ChainRow(solver, budget, 8.0, excess, 0.01, pairs, 0.01)
+
+    rows = [
+        row("FirstHitting", None, 0.02, 0.0),
+        row("A", 8, 0.5, 0.10),
+        row("B", 8, 0.1, 0.12),
+        row("C", 8, -0.4, 0.9),
+    ]
+    text = " ".join(demo.describe_chain(rows, 100).split())
+    assert "lowest pair KL: A, not to be told from B; excess nearest to 0: B." in text
+    assert "its excess is within 3 standard errors of 0" in text
+    assert "too alike: C at 8 (pair KL 0.9)." in text
+    text = " ".join(demo.describe_chain([row("FirstHitting", None, 0.2, 0.0), *rows[1:3]], 100).split())
+    assert "its excess is not within 3 standard errors of 0" in text
+    assert "too alike:" not in text

@@ -1,0 +1,180 @@
+"""The experiment on sums, on models of which it is known how often they are right."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+import thetaleap as tl
+from thetaleap.core.free import FREE
+from thetaleap.evaluation.metrics.accuracy import wilson
+from thetaleap.models.tokenizers import Lexicon
+from thetaleap.reproduction import Report, sums
+from thetaleap.reproduction._sums_page import claims_of, found, sentences
+from thetaleap.reproduction.sums import METHODS, STOP, Row, answer_of, questions
+from thetaleap.training.sums import LENGTH, WORDS, encoded, problems, result_of
+
+NUM, BUDGETS, WRONG, TEMPERATURE = 40, (2, 24), 0.4, 0.1
+BREAK = WORDS.index("\n")
+
+
+def knowing(wrong: float = 0.0, num: int = NUM, seed: int = 0) -> Any:
+    """A model that knows the answers, but takes the last digit of the result for another with probability `wrong`."""
+    rows: dict[tuple[int, ...], Tensor] = {}
+    for one in problems(num, seed, held_out=True):
+        tokens, asked = encoded(one)
+        p = torch.nn.functional.one_hot(tokens, len(WORDS)).double()
+        last = int((tokens == STOP).nonzero()[0]) - 1
+        digit = int(WORDS[int(tokens[last])])
+        p[last, tokens[last]], p[last, WORDS.index(str((digit + 1) % 10))] = 1 - wrong, wrong
+        rows[tuple(tokens[:asked].tolist())] = p.log().clamp_min(-1e4)
+
+    def network(x: Tensor, t: Tensor) -> Tensor:
+        return torch.stack([rows[tuple(one[: one.index(BREAK) + 1])] for one in x.tolist()])
+
+    return tl.from_network(
+        tl.Masked(len(WORDS)), length=LENGTH, network=network, time_free=True, tokenizer=Lexicon(WORDS)
+    )
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    folder = tmp_path_factory.mktemp("sums") / "made"
+    given = {"model": knowing(WRONG), "budgets": BUDGETS, "temperature": TEMPERATURE}
+    return sums.run(folder, num=NUM, seed=1, progress=False, **given), folder
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "sums.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_files_agree(ran: tuple[Report, Path]) -> None:
+    report, folder = ran
+    names = ["sums-answers.jsonl", "sums.csv", "sums.json", "sums.md", "sums.png"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert sorted(path.name for path in report.files) == names
+    card, page = json.loads((folder / "sums.json").read_text()), (folder / "sums.md").read_text()
+    answers = [json.loads(line) for line in (folder / "sums-answers.jsonl").read_text().splitlines()]
+    for row, entry in zip(rows_of(folder), card["rows"], strict=True):
+        assert {key: str(value if value is not None else "") for key, value in entry.items()} == row
+        mine = [one for one in answers if (one["method"], str(one["nfe"] or "")) == (row["method"], row["nfe"])]
+        right = sum(result_of(one["answer"]) == one["result"] for one in mine)
+        assert (len(mine), right) == (NUM, int(row["right"]))
+        assert (float(row["low"]), float(row["high"])) == pytest.approx(wilson(right, NUM))
+        assert f"| {row['method']} | {row['nfe'] or '-'} | {float(row['evaluations']):.1f} |" in page
+        assert not row["nfe"] or int(row["most_evaluations"]) <= int(row["nfe"])
+    assert [claim.verdict for claim in report.claims] == ["cannot be checked here"] * 3
+    assert card["claims"][2]["found"] in page
+
+
+def test_which_budgets() -> None:
+    """Up to 52 free positions are seven blocks of 8: one step each, or three evaluations."""
+    free = int((questions(problems(NUM, held_out=True), LENGTH) == FREE).sum(1).max())
+    model, fewest = knowing(), -(-free // 8)
+    for name, least in {
+        "Semi-AR (random)": 1,
+        "theta-Trapezoidal": 3,
+        "theta-Trapezoidal in blocks": 3 * fewest,
+        "multistep in blocks": fewest,
+        "exponential Trapezoidal in blocks": 2 * fewest,
+    }.items():
+        assert sums._budgets(model, METHODS[name], list(range(1, 64)), free) == list(range(least, 64)), name
+    assert sums._budgets(model, METHODS["first-hitting"], [2], free) == [None]
+
+
+def test_shares_are_the_model_s_own(ran: tuple[Report, Path]) -> None:
+    """At temperature 1/n the right digit has (1-w)^n of w^n + (1-w)^n, whatever the solver, as positions are
+    independent.
+
+    Decoding by confidence is more often right: it draws an unsure digit again. Exact binomial tests of at most 30 rows
+    at 1e-8 each: false alarm below 1e-6.
+    """
+    right, wrong = ((p ** (1 / TEMPERATURE)) for p in (1 - WRONG, WRONG))
+    expected = right / (right + wrong)
+    rows = rows_of(ran[1])
+    assert min(int(row["right"]) for row in rows) < NUM
+    assert {row["method"] for row in rows} == set(METHODS)
+    for row in rows:
+        assert row["right"] == row["right_worked"], "all else is known"
+        side = "two-sided" if row["method"] != "Semi-AR (confidence)" else "less"
+        assert stats.binomtest(int(row["right"]), NUM, expected, side).pvalue > 1e-8, row
+
+
+def test_a_model_that_knows_is_always_right(tmp_path: Path) -> None:
+    sums.run(tmp_path, num=5, progress=False, model=knowing(num=5), budgets=(24,))
+    assert {(row["right"], row["right_worked"]) for row in rows_of(tmp_path)} == {("5", "5")}
+    assert json.loads((tmp_path / "sums.json").read_text())["settings"]["temperature"] == 0.5, "the paper's"
+
+
+def test_the_same_again_in_other_batches(ran: tuple[Report, Path], tmp_path: Path) -> None:
+    given = {"model": knowing(WRONG), "budgets": (2,), "temperature": TEMPERATURE, "batch_size": 17}
+    sums.run(tmp_path, num=NUM, seed=1, progress=False, **given)
+    mine = (tmp_path / "sums-answers.jsonl").read_text().splitlines()
+    assert set(mine) < set((ran[1] / "sums-answers.jsonl").read_text().splitlines())
+
+
+def test_answers_end_at_the_first_end() -> None:
+    one = problems(1, held_out=True)[0]
+    tokens, asked = encoded(one)
+    model, free = knowing(num=1), LENGTH - asked
+    assert answer_of(model, tokens, free) == one.answer
+    tokens[-1] = WORDS.index("7")
+    assert answer_of(model, tokens, free) == one.answer
+    full = torch.where(tokens == STOP, WORDS.index("7"), tokens)
+    assert answer_of(model, full, free).startswith(f"{one.answer} 7")
+    template = questions([one], LENGTH)[0]
+    assert (template == FREE).tolist() == [n >= asked for n in range(LENGTH)]
+    assert torch.equal(template[:asked], tokens[:asked])
+
+
+def test_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="model='cube3': give a masked model of word problems, such as sums"):
+        sums.run(tmp_path, model="cube3")
+    with pytest.raises(ValueError, match=r"budgets=\[0, 2\]: give at least one, of at least 1"):
+        sums.run(tmp_path, model=knowing(num=1), budgets=(0, 2))
+    with pytest.raises(ValueError, match="num=0: "):
+        sums.run(tmp_path, num=0)
+    assert not list(tmp_path.iterdir())
+
+
+# --- words
+
+
+def row(method: str, nfe: int | None, right: int) -> Row:
+    low, high = wilson(right, 100)
+    return Row(method, nfe, 1, 100, right, right / 100, low, high, 0, 0.0, 0.0, 0.04, float(nfe or 30), nfe or 30)
+
+
+def test_words_follow_the_numbers() -> None:
+    semi, other, flat, blocks = list(METHODS)[:4]
+    rows = [row(semi, 8, 30), row(other, 8, 60), row(flat, 8, 62), row(blocks, 32, 90), row(flat, 32, 80)]
+    rows += [row(semi, 32, 40), row("multistep", 2, 0), row("first-hitting", None, 88)]
+    assert sentences(rows) == [
+        "With 2 evaluations no method has a sum right.",
+        f"With 8 evaluations {flat}: 62 of 100 right, the most; the interval is above those of {semi}.",
+        f"With 32 evaluations {blocks}: 90 of 100 right, the most; the interval is above those of {semi}.",
+        "Exact sampling (first-hitting) has 88.0% right in 30.0 evaluations; not clearly below it: "
+        f"{flat} from 32 on and {blocks} from 32 on.",
+    ]
+    tie = sentences([row(semi, 8, 30), row(other, 8, 30), row("first-hitting", None, 90)])
+    assert tie[0] == f"With 8 evaluations {semi} and {other}: 30 of 100 right, the most."
+    assert tie[1] == "Exact sampling (first-hitting) has 90.0% right in 30.0 evaluations."
+    again = [row(semi, 4, 90), row(semi, 8, 20), row(semi, 16, 85), row(semi, 32, 99), row("first-hitting", None, 88)]
+    assert sentences(again)[-1].endswith(f"not clearly below it: {semi} from 16 on."), "what is near by chance is not"
+    few, many, blockwise = claims_of(rows, {"free": 20.0})
+    assert few.found.endswith(
+        f"On sums, {flat}: at 8 it has 62.0% right, above {semi} (30.0%) and level with {other} (60.0%)"
+    )
+    assert many.found.endswith(f"On sums, {flat}: at 32 it has 80.0% right, above {semi} (40.0%)")
+    assert "LLaDA-8B-Instruct itself takes its weights" in blockwise.found
+    assert blockwise.found.endswith(f"at 32 it has 90.0% right, level with {flat} (80.0%) and above {semi} (40.0%)")
+    assert found(rows, (blocks, semi), [8]) == f"On sums no budget of this run has room for {blocks} and the others"
+    assert found([row(semi, 8, 90), row(flat, 8, 30)], (flat, semi), [8]).endswith(f"below {semi} (90.0%)")
