@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -94,6 +95,18 @@ class Noise(Protocol):
         ...
 
 
+class Use(IntEnum):
+    """The last word of the counter: what numbers are for, so that no two purposes ever share one."""
+
+    STREAM = 0
+    TRUTH = 1
+    SIMPLEX = 2
+    METRICS = 3
+    PROBES = 4
+    SUMS = 5
+    TESTS = 6
+
+
 @lru_cache(maxsize=4096)
 def _word(label: str) -> int:
     return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little")
@@ -170,7 +183,7 @@ class Stream:
         # lay all samples end to end, so that a batch is one stretch of blocks of four
         begin, end = self.first * width, (self.first + self.count) * width
         block, skip = divmod(begin, 4)
-        u = philox(self.seed, (block, self.step, _word(name), 0), end - begin + skip)[skip:]
+        u = philox(self.seed, (block, self.step, _word(name), Use.STREAM), end - begin + skip)[skip:]
         table = u.reshape(self.count, width)
         return table if self.rows is None else table[self.rows.cpu().numpy()]
 

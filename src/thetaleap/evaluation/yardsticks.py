@@ -14,11 +14,10 @@ from torch import Tensor
 
 from .. import exact
 from ..core.evaluation import Denoiser
-from ..core.noise import philox
+from ..core.noise import Use, philox
 from ..models.oracles import MarkovChain, Oracle
 from ..solvers import Solver
 from .metrics import interval, kl, total_variation
-from .metrics.divergence import COUNTER
 
 LEVEL = 0.95
 MOST_EXACT = {True: 256, False: 32}
@@ -252,7 +251,7 @@ def neighbours(model: Denoiser) -> tuple[Int64[Tensor, " m"], Int64[Tensor, " m"
 
 def _weights(num: int, seed: int, part: int) -> Float64[Tensor, "resamples num"]:
     """How often each sample is drawn in each resampling with replacement."""
-    drawn = torch.from_numpy(philox(seed, (0, 0, part, COUNTER), RESAMPLES * num)).mul_(num).long()
+    drawn = torch.from_numpy(philox(seed, (0, 0, part, Use.METRICS), RESAMPLES * num)).mul_(num).long()
     drawn += (torch.arange(RESAMPLES) * num).repeat_interleave(num)
     return torch.bincount(drawn, minlength=RESAMPLES * num).view(RESAMPLES, num).to(torch.float64)
 

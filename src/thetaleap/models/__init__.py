@@ -12,7 +12,7 @@ import torch
 
 from ..core.checks import require, require_choice
 from ..core.evaluation import Denoiser
-from ..core.noise import philox
+from ..core.noise import Use, philox
 from ..core.processes import Masked, Uniform
 from ..core.schedules import Constant
 from . import oracles
@@ -32,7 +32,7 @@ class BuiltIn:
 def _simplex(seed: int, *shape: int) -> torch.Tensor:
     """Rows drawn uniformly from the simplex: normalised exponentials."""
     size = int(torch.tensor(shape).prod())
-    e = -torch.log1p(-torch.from_numpy(philox(seed, (0, 0, 0, 2), size)).view(shape))
+    e = -torch.log1p(-torch.from_numpy(philox(seed, (0, 0, 0, Use.SIMPLEX), size)).view(shape))
     return e / e.sum(-1, keepdim=True)
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..core.checks import require, require_count
-from ..core.noise import Noise, philox
+from ..core.noise import Noise, Use, philox
 from ..models.tokenizers import Lexicon
 from .data import Batch
 
@@ -90,7 +90,7 @@ class _Draws:
     """Random choices, a function of the seed and the attempt."""
 
     def __init__(self, seed: int, attempt: int) -> None:
-        self.numbers = iter(philox(seed, (0, attempt, 0, 3), 32))
+        self.numbers = iter(philox(seed, (0, attempt, 0, Use.SUMS), 32))
 
     def between(self, low: int, high: int) -> int:
         """From `low` to `high`, both included."""

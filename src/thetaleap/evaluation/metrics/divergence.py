@@ -11,11 +11,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import probability_table, require, require_count, require_number
+from ...core.noise import Use
 
 MOST_CELLS = 2**24
-COUNTER = 3
-"""Last word of the Philox counter of all resampling. Sampling, true draws and built-in models use 0, 1 and 2, so
-that a seed may serve for both samples and their bootstrap without using a number twice."""
 
 
 def kl(p: Float64[Tensor, "*shape"], q: Float64[Tensor, "*shape"]) -> float:
@@ -100,7 +98,7 @@ def _generator(seed: int) -> np.random.Generator:
     one per cell.
     """
     require_count("seed", seed, least=0)
-    return np.random.Generator(np.random.Philox(key=seed, counter=COUNTER << 192))
+    return np.random.Generator(np.random.Philox(key=seed, counter=Use.METRICS << 192))
 
 
 def interval(values: Float64[Tensor, " n"], level: float = 0.95) -> tuple[float, float]:

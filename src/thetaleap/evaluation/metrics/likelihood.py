@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ...core.checks import require, require_count
 from ...core.evaluation import Denoiser, Evaluation
-from ...core.noise import philox
-from .divergence import COUNTER
+from ...core.noise import Use, philox
 from .sequences import Measured, mean
 
 ROWS = 64
@@ -90,7 +89,7 @@ def _some(positions: Tensor, num: int, per_sample: int | None, seed: int) -> Int
         f"there are {len(positions)} positions; give at most as many",
     )
     require_count("seed", seed, least=0)
-    u = torch.from_numpy(philox(seed, (0, 0, STRETCH, COUNTER), num * len(positions))).view(num, -1)
+    u = torch.from_numpy(philox(seed, (0, 0, STRETCH, Use.METRICS), num * len(positions))).view(num, -1)
     return positions[u.argsort(1)[:, :per_sample].sort(1).values]
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from ...core.checks import require
-from ...core.noise import philox
+from ...core.noise import Use, philox
 from ..network import Headed
 from .vocabulary import Vocabulary
 
@@ -165,7 +165,7 @@ def manner(trunk: Trunk, device: torch.device) -> tuple[bool, Form | None]:
 
 def some_tokens(trunk: Trunk, count: int, seed: int, device: torch.device) -> Int64[Tensor, "1 n"]:
     """Some tokens, of which every other is masked."""
-    drawn = torch.from_numpy(philox(seed, (0, 0, 0, 4), count))
+    drawn = torch.from_numpy(philox(seed, (0, 0, 0, Use.PROBES), count))
     tokens = (drawn * trunk.vocabulary.states).long().unsqueeze(0)
     tokens[:, 1::2] = trunk.vocabulary.mask
     return tokens.to(device)

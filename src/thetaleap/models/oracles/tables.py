@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core.checks import probability_table, require, require_count
 from ...core.evaluation import Conditionals, Duplicates
-from ...core.noise import CPU, philox
+from ...core.noise import CPU, Use, philox
 from ...core.processes import Process
 from ._common import MOST_ENTRIES, OnDemand, checked_horizon, entropy_of, tokens
 
@@ -75,7 +75,7 @@ class Joint:
     def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
         require_count("num", num)
         cdf = self.p0.flatten().cumsum(0)
-        u = torch.from_numpy(philox(seed, (0, 0, 0, 1), num)) * cdf[-1]
+        u = torch.from_numpy(philox(seed, (0, 0, 0, Use.TRUTH), num)) * cdf[-1]
         last = int(torch.nonzero(self.p0.flatten())[-1])
         flat = torch.searchsorted(cdf, u, right=True).clamp_max(last)  # u may round up to the total
         return torch.stack(torch.unravel_index(flat, self.p0.shape), 1)

@@ -1,0 +1,27 @@
+"""The one progress bar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(show: bool | None, label: str, total: float) -> Iterator[Callable[..., None]]:
+    """A bar on standard error, by default if that is a terminal; gives ``advance(amount=1, note="")``, which may
+    also show a note behind the bar."""
+    if not (sys.stderr.isatty() if show is None else show):
+        yield lambda amount=1, note="": None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total, note="")
+
+        def advance(amount: float = 1, note: str = "") -> None:
+            bar.update(task, advance=amount, note=note)
+
+        yield advance
