@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench antibodies judge inception peers harness clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness clean
 
 setup: $(READY)
 
@@ -18,6 +18,13 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal
+
+# networks and laws once more, on plainer instruction sets and with two threads
+NUMERICAL := tests/core/test_processes.py tests/conditioning/test_prompts.py $(addprefix tests/models/test_, \
+  network.py transformer.py published.py masked_lm.py llm.py prefix_reuse.py)
+numerics: $(READY)
+	ATEN_CPU_CAPABILITY=default TEST_THREADS=2 $(BIN)/pytest -n auto --dist worksteal $(NUMERICAL)
+	ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest -n auto --dist worksteal $(NUMERICAL)
 
 # AntiBERTy and Sapiens: their weights alone, without the old packages that their code asks for
 antibodies: .venv/.antibodies
@@ -41,6 +48,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
@@ -56,7 +64,7 @@ peers: .venv/.peers
 
 # lm-evaluation-harness, and the tests that need it
 harness: .venv/.harness
-	$(BIN)/pytest tests/test_lm_eval.py
+	$(BIN)/pytest tests/integrations/test_lm_eval.py
 
 .venv/.harness: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[harness]'

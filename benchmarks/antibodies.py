@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 import thetaleap as tl
+from thetaleap.control import Method
 from thetaleap.evaluation.judges.iglm import iglm
 from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.evaluation.metrics.sequences import (
@@ -38,7 +39,6 @@ from thetaleap.evaluation.metrics.sequences import (
     pairwise_distance,
     position_entropy,
 )
-from thetaleap.solvers import Solver
 
 HEAVY = (
     "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSR"
@@ -53,7 +53,7 @@ FOLD = 2
 """So many times as many reference samples as samples."""
 BASE = "multistep"
 """The contender that the others' distances are compared with."""
-CONTENDERS: dict[str, Solver] = {
+CONTENDERS: dict[str, Method] = {
     "euler": tl.Euler(),
     "tau-leaping": tl.TauLeaping(),
     "tweedie": tl.Tweedie(),
@@ -91,7 +91,7 @@ def draw(name: str, rounds: range, num: int, budgets: list[int], reference: bool
     model, folder = load(name), FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     for seed in rounds:
-        jobs: list[tuple[str, int | None, Solver, int]] = [(REFERENCE, None, tl.FirstHitting(), FOLD * num)]
+        jobs: list[tuple[str, int | None, Method, int]] = [(REFERENCE, None, tl.FirstHitting(), FOLD * num)]
         jobs = jobs if reference else []
         jobs += [(who, budget, solver, num) for budget in budgets for who, solver in CONTENDERS.items()]
         for who, budget, solver, count in jobs:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 import thetaleap as tl
-from thetaleap.core.noise import Stream
-from thetaleap.planners.all import Planner
+from thetaleap.core.noise import Draw, Stream
+from thetaleap.planners import Planner, expected_counts
 
 MODELS = ("chain64", "chain2-64", "ising4x16", "tree31", "mixture32")
 BUDGETS = (4, 8, 16)
@@ -33,11 +33,10 @@ def mean(values: torch.Tensor) -> Mean:
 
 def moments(model: Any, planner: Planner, steps: int, num: int, seed: int) -> torch.Tensor:
     """In which of `steps` equal steps each position goes, (num, d)."""
-    u = Stream(seed, 0, num)("order").clock(torch.ones((num, model.length), dtype=torch.bool))
+    u = Stream(seed, 0, num)(Draw.ORDER).clock(torch.ones((num, model.length), dtype=torch.bool))
     if isinstance(planner, tl.Bernoulli):
         return (u * steps).long()
-    active, times = torch.ones((1, model.length), dtype=torch.bool), tl.grids.uniform(model.horizon, 0.0, steps)
-    counts = tl.FixedCount().counts(active, model.process, times)[0]
+    counts = expected_counts(model.process, model.length, tl.grids.uniform(model.horizon, 0.0, steps))
     return torch.repeat_interleave(torch.arange(steps), counts)[u.argsort(1).argsort(1)]
 
 

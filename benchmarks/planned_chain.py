@@ -15,6 +15,7 @@ import torch
 import thetaleap as tl
 from thetaleap.control.pilots import Ordered, counted, pilot_entropies, plan_counts
 from thetaleap.core.noise import Stream
+from thetaleap.core.reverse import Reverse
 
 NFE, PILOTS, DRAWS, BATCH = 4, 300, 4096, 512
 PILOT_SEED, DRAW_SEED, ORDER_SEED = 0, 1, 2
@@ -23,8 +24,9 @@ PILOT_SEED, DRAW_SEED, ORDER_SEED = 0, 1, 2
 def orders(model: tl.oracles.MarkovChain, planner: Ordered, num: int, seed: int) -> torch.Tensor:
     """Positions in the order in which `planner` unmasks them, for `num` samples."""
     noise, x = Stream(seed, 0, num), torch.full((num, model.length), model.process.mask)
-    stops = counted(model, (model.length,))
-    return torch.argsort(planner.begin(x, model.process, stops, noise)["order"], 1, descending=True)
+    stops = counted(model, (model.length,)).unsqueeze(0)
+    _, order = planner.begin(Reverse.begin(model, num), x, stops, noise)
+    return torch.argsort(order.key, 1, descending=True)
 
 
 def path_kl(

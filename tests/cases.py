@@ -13,6 +13,7 @@ import torch
 import thetaleap as tl
 from tests import reference
 from tests.reference import Truth
+from thetaleap.control import Method
 from thetaleap.core.processes import Process
 from thetaleap.solvers import Solver
 
@@ -111,7 +112,7 @@ STEPPING: list[Entry] = [
 ]
 """Solvers whose step is a product of one-position laws, for every process."""
 
-DECODING: list[Solver] = [
+DECODING: list[Method] = [
     tl.ParallelDecoding(),
     tl.ParallelDecoding(randomness=0.0),
     tl.SemiAutoregressive(),
@@ -142,15 +143,15 @@ PLANNED: list[Solver] = [
 ]
 """Solvers of masked processes with a planner or a window."""
 
-SOLVERS: list[Solver] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED]
+SOLVERS: list[Method] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED]
 
 
-def allowed(solver: Solver, process: Process) -> bool:
+def allowed(solver: Method, process: Process) -> bool:
     """Whether `solver` makes sense for `process`."""
     masks_only = solver in DECODING or solver in PLANNED or isinstance(solver, tl.FirstHitting)
     return process.mask is not None or not masks_only
 
 
-def works(solver: Solver, case: Case) -> bool:
+def works(solver: Method, case: Case) -> bool:
     """Whether `solver` makes sense on `case`."""
     return allowed(solver, case.model.process)

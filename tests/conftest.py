@@ -9,7 +9,7 @@ import torch
 
 # virtual machines may announce AMX and not allow it: its kernels for half precision then crash
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-torch.set_num_threads(1)  # the test run itself is spread over the cores
+torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # the test run itself is spread over the cores
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 

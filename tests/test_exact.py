@@ -10,10 +10,12 @@ import pytest
 import torch
 
 import thetaleap as tl
-from thetaleap.core.noise import Noise
+from thetaleap.core.memory import Memory
+from thetaleap.core.noise import Draw, Noise
 from thetaleap.core.reverse import Reverse
+from thetaleap.core.times import Times
 from thetaleap.solvers import Solver
-from thetaleap.solvers.base import Memory, Step, plan_of
+from thetaleap.solvers.base import Step
 
 CUBE, MOVING = tl.load("cube3"), tl.load("cube3-uniform")
 
@@ -75,10 +77,9 @@ class Asking(Solver):
     ask: Callable[[torch.Tensor, Noise], torch.Tensor]
     evaluations = 1
 
-    def step(self, reverse: Reverse, x: torch.Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        past = plan_of(memory)
-        new = self.ask(past["far"] // 2**50 if past else x, noise)
-        return Step(new, {"far": new * 2**50, "odd": new % 2 == 1, "part": new / 7})
+    def step(self, reverse: Reverse, x: torch.Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        new = self.ask(memory[0] // 2**50 if memory else x, noise)
+        return Step(new, (new * 2**50, new % 2 == 1, new / 7))
 
 
 PAIR = tl.oracles.joint(torch.full((3, 3), 1 / 9), tl.Uniform(3), horizon=6.0)
@@ -101,7 +102,7 @@ def toss(x: torch.Tensor, noise: Noise) -> torch.Tensor:
 
 def test_coins_without_a_choice() -> None:
     def ask(x: torch.Tensor, noise: Noise) -> torch.Tensor:
-        first, second = toss(x, noise("one")), toss(x, noise("two"))
+        first, second = toss(x, noise(Draw.PREDICT)), toss(x, noise(Draw.CORRECT))
         return torch.zeros_like(x).flatten().index_fill(0, first, 1).index_fill(0, second, 2).view_as(x)
 
     truth = torch.zeros(3, 3, dtype=torch.float64)
@@ -140,6 +141,6 @@ def test_a_jump_forks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six positions of two values jump, or not: 64 ways from each of 64 states, and not 3**6."""
     model = tl.oracles.joint(torch.full((2,) * 6, 1 / 64), tl.Uniform(2), horizon=6.0)
     most, unfold = [], Reverse.evaluate
-    monkeypatch.setattr(Reverse, "look", lambda self, x, t: most.append(len(x)) or unfold(self, x, t))
+    monkeypatch.setattr(Reverse, "evaluate", lambda self, x, t: most.append(len(x)) or unfold(self, x, t))
     tl.exact.law(model, tl.Tweedie(), grid(6, 3, 0))
     assert max(most) == 64 * 64

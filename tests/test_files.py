@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from thetaleap import Samples, files
+from thetaleap.files import read_samples
 
 CARD = {"model": "chain64", "solver": "Euler()", "seed": 3}
 
@@ -157,3 +158,44 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     files.write(link, samples(), CARD)
     assert link.is_symlink()
     np.testing.assert_array_equal(np.load(target), samples().x.numpy())
+
+
+# --- reading
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "npy"])
+def test_what_was_written_is_read(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"x.{ending}"
+    files.write(path, samples(), CARD)
+    read, card = read_samples(path)
+    assert torch.equal(read, samples().x)
+    assert card == (CARD if ending == "parquet" else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", b"1,2", r"ending of file='.csv': choose one of .parquet, .jsonl, .npy"),
+        ("x.jsonl", b'{"tokens": [1, 2]}\n{"tokens": [1]}', r"x.jsonl': cannot be read \(.*; give a file written by"),
+        ("x.jsonl", b'{"nfe": 1}', r"cannot be read \('tokens'\)"),
+        ("x.jsonl", b"", r"holds float64 of shape \(0,\); give one row of whole numbers for each sample"),
+        ("x.jsonl", b'{"tokens": [0.5]}', r"holds float64 of shape \(1, 1\)"),
+        ("x.jsonl", b'{"tokens": [-1, 3]}', "holds tokens from -1 to 3; give tokens from 0 on"),
+        ("x.parquet", b"nonsense", r"x.parquet': cannot be read"),
+        ("x.npy", b"nonsense", r"x.npy': cannot be read"),
+    ],
+)
+def test_files_that_are_not_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_samples(tmp_path / name)
+
+
+def test_missing_files_and_objects(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"reference='.*x.npy': there is no such file; write one with thetaleap sample"
+    ):
+        read_samples(tmp_path / "x.npy", "reference")
+    np.save(tmp_path / "evil.npy", np.array([[print]], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"evil.npy': cannot be read \(Object arrays cannot be loaded"):
+        read_samples(tmp_path / "evil.npy")

@@ -16,7 +16,8 @@ import thetaleap as tl
 from tests.cli.test_cli import failed, ran
 from tests.models import test_maskgit as tiny
 from tests.training.test_training import images
-from thetaleap import cli, files, sampling
+from thetaleap import files, sampling
+from thetaleap.cli.sample import PREVIEW
 from thetaleap.training.export import export
 from thetaleap.training.trainer import Recipe, train
 
@@ -113,7 +114,7 @@ def test_samples_as_a_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80])
 def test_preview(width: int) -> None:
     said = ran("sample", "ising4x16", "--solver", "tweedie", "--nfe", 4, COLUMNS=str(width))
-    x = tl.sample(tl.load("ising4x16"), tl.Tweedie(), nfe=4, num=cli.PREVIEW).x
+    x = tl.sample(tl.load("ising4x16"), tl.Tweedie(), nfe=4, num=PREVIEW).x
     shown = files.blocks(x.view(-1, 1, 4, 16).float(), {40: 2, 80: 4}[width])
     lines = [line.rstrip() for line in said.splitlines()]
     assert "\n".join(lines).startswith(f"{shown}\n\nmodel ")

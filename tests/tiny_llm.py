@@ -104,13 +104,16 @@ class ShippedModel(PreTrainedModel):
     def forward(self, input_ids, attention_mask=None, attention_bias=None, use_cache=None):
         assert not use_cache
         x = self.wte(input_ids)
+        if "coarse" in self.config.hears:  # float32 within float64, rounded in one way or another
+            by = input_ids[:, -1:, None] % 2 if "left" in self.config.hears else x.shape[1] % 4
+            x = (x.float() * (1 + 1.2e-7 * by)).double()
         place = torch.arange(x.shape[1], dtype=x.dtype)
         away = (place[:, None] - place).abs()  # relative places, as rotary ones are
         q, k, v = self.qkv(x).chunk(3, -1)
         score = q @ k.mT / 4 - 0.3 * away
-        if self.config.hears == "left":
+        if "left" in self.config.hears:
             score = score.masked_fill(place[:, None] < place, torch.finfo(x.dtype).min)
-        if self.config.hears == "bias" and attention_bias is not None:
+        if self.config.hears in ("bias", "coarse") and attention_bias is not None:
             score = score.masked_fill(~attention_bias[:, 0], torch.finfo(x.dtype).min)
         if self.config.hears == "flat" and attention_mask is not None:
             assert attention_mask.ndim == 2

@@ -1,31 +1,35 @@
 """Solvers for discrete diffusion models: the best samples for the fewest network evaluations."""
 
-from . import exact
-from .conditioning.wrappers import constrained, guided, tempered
-from .control import grids
-from .core.free import FREE
-from .core.processes import Masked, RateMatrix, Uniform
-from .core.schedules import Constant, Cosine, Geometric, LogLinear
-from .evaluation.compare import Contender, compare, default_contenders
-from .evaluation.recommend import Recommendation, recommend
-from .models import from_network, load, oracles
-from .planners.all import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
-from .sampling import Moment, Samples, sample
-from .solvers import (
-    RK2,
-    AdamsBashforth,
-    Blocks,
-    Euler,
-    ExponentialTrapezoidal,
-    FirstHitting,
-    Multistep,
-    ParallelDecoding,
-    SemiAutoregressive,
-    TauLeaping,
-    Trapezoidal,
-    Tweedie,
-    Uniformization,
-)
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import exact
+    from .conditioning.wrappers import constrained, guided, tempered
+    from .control import grids
+    from .control.blocks import Blocks
+    from .control.decoding import ParallelDecoding, SemiAutoregressive
+    from .core.free import FREE
+    from .core.processes import Masked, RateMatrix, Uniform
+    from .core.schedules import Constant, Cosine, Geometric, LogLinear
+    from .evaluation.compare import Contender, compare, default_contenders
+    from .evaluation.recommend import Recommendation, recommend
+    from .models import from_network, load, oracles
+    from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
+    from .sampling import Moment, Samples, sample
+    from .solvers import (
+        RK2,
+        AdamsBashforth,
+        Euler,
+        ExponentialTrapezoidal,
+        FirstHitting,
+        Multistep,
+        TauLeaping,
+        Trapezoidal,
+        Tweedie,
+        Uniformization,
+    )
 
 __version__ = "0.1.0"
 
@@ -73,3 +77,37 @@ __all__ = [
     "sample",
     "tempered",
 ]
+
+_HOMES = {
+    "conditioning.wrappers": ("constrained", "guided", "tempered"),
+    "control": ("Blocks", "ParallelDecoding", "SemiAutoregressive"),
+    "core.free": ("FREE",),
+    "core.processes": ("Masked", "RateMatrix", "Uniform"),
+    "core.schedules": ("Constant", "Cosine", "Geometric", "LogLinear"),
+    "evaluation.compare": ("Contender", "compare", "default_contenders"),
+    "evaluation.recommend": ("Recommendation", "recommend"),
+    "models": ("from_network", "load"),
+    "planners": ("Bernoulli", "Confidence", "EntropyBounded", "FixedCount", "LowDiscrepancy"),
+    "sampling": ("Moment", "Samples", "sample"),
+    "solvers": (
+        *("RK2", "AdamsBashforth", "Euler", "ExponentialTrapezoidal", "FirstHitting", "Multistep", "TauLeaping"),
+        *("Trapezoidal", "Tweedie", "Uniformization"),
+    ),
+}
+_MODULES = {"grids": "control.grids", "oracles": "models.oracles"}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, and packages, are imported when they are first used: torch takes seconds."""
+    if name in _HOME:
+        value = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        return value
+    module = f".{_MODULES.get(name, name)}"
+    if not name.startswith("_") and find_spec(module, __name__):
+        return import_module(module, __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .core.noise import Numbers, Odds
+from .core import _fast
+from .core.noise import Draw, Noise, Numbers, PerSample, settled
 
 SAME = 1e-6
 """Chances that differ by less are of one model, whose rounding depends on the rows asked for together."""
@@ -30,6 +31,36 @@ class Fork(Exception):
 
 class Unforeseen(Exception):
     """The weights of a choice depend on which coins were heads."""
+
+
+@dataclass(frozen=True)
+class EveryLevels:
+    """Levels of which only the next stretch matters: whether a position is due in it is a coin."""
+
+    def due(
+        self, masked: Bool[Tensor, "b d"], high: PerSample, low: PerSample, noise: Noise
+    ) -> tuple[Int64[Tensor, " n"], Numbers, EveryLevels]:
+        top, end = (torch.as_tensor(bound, dtype=torch.float64) for bound in (high, low))
+        chance = torch.where(end > 0, (top - end) / top, 1.0)
+        positions, numbers = noise.flip(torch.where(masked, chance, 0.0))
+        return positions, numbers, self
+
+
+@dataclass(frozen=True)
+class EveryOrder:
+    """An order of which only the next positions matter: uniformly random ones, or those of the smallest ranks."""
+
+    ranks: Int64[Tensor, "b d"] | None
+
+    def next(
+        self, masked: Bool[Tensor, "b d"], count: Int64[Tensor, " b"], noise: Noise
+    ) -> tuple[Int64[Tensor, " n"], Numbers, EveryOrder]:
+        if self.ranks is not None:
+            keep = _fast.largest(-self.ranks.double(), count, masked)
+        else:
+            scores = torch.zeros(masked.shape, dtype=torch.float64).masked_fill(~masked, -math.inf)
+            keep = noise.pick(scores, count, torch.ones_like(scores[:, 0]))
+        return _fast.indices(keep), None, self
 
 
 @dataclass(frozen=True)
@@ -50,7 +81,7 @@ class Every:
     tossed: list[Float64[Tensor, "b d"]] = field(default_factory=list)
     """The chances of heads, from coins beyond the script to the question after them."""
 
-    def __call__(self, label: str) -> Every:
+    def __call__(self, label: Draw, index: int | None = None) -> Every:
         return self
 
     def __getitem__(self, rows: Tensor) -> Every:
@@ -97,8 +128,11 @@ class Every:
                 self.settle()
         return torch.nonzero(answer.flatten()).flatten(), None
 
-    def places(self, length: int) -> None:
-        """Coins step by step have fewer ways to fall than numbers for a whole run."""
+    def levels(self, length: int, top: PerSample) -> EveryLevels:
+        return EveryLevels()
+
+    def order(self, length: int, ranks: Int64[Tensor, "b d"] | None = None) -> EveryOrder:
+        return EveryOrder(ranks)
 
     def choose(
         self,
@@ -138,23 +172,33 @@ class Every:
         coins = [values < weights.shape[1] - 1] if together else []
         return Fork(parent, [*coins, values, chance], probability)
 
-    def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
+    def pick(
+        self, scores: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], heat: Float64[Tensor, " b"]
+    ) -> Bool[Tensor, "b d"]:
+        if not bool(heat.any()):
+            return _fast.largest(settled(scores), count)
         answer = self._scripted()
         if answer is None:
             self.settle()
-            raise self._subsets(weights.double() if weights.dtype == torch.bool else weights.exp(), count)
+            raise self._subsets(scores, count, heat)
         return answer.bool()
 
-    def _subsets(self, unnormalised: Tensor, count: Tensor) -> Fork:
+    def _subsets(self, scores: Tensor, count: Tensor, heat: Tensor) -> Fork:
         rows = range(self.batch) if self.rows is None else self.rows.tolist()
         asked = {row: n for n, row in enumerate(rows)}
+        weights = torch.softmax(scores / heat.unsqueeze(1), 1)
+        largest = _fast.largest(settled(scores), count)
         parents, answers, chances = [], [], []
         for row in range(self.batch):
             n = asked.get(row)
-            outcomes = {(): 1.0} if n is None else plackett_luce(unnormalised[n].tolist(), int(count[n]))
+            outcomes: dict[tuple[int, ...], float] = {(): 1.0}
+            if n is not None and float(heat[n]) > 0:
+                outcomes = plackett_luce(weights[n].tolist(), int(count[n]))
+            elif n is not None:
+                outcomes = {tuple(torch.nonzero(largest[n]).flatten().tolist()): 1.0}
             for positions, chance in outcomes.items():
                 parents.append(row)
-                answers.append([float(position in positions) for position in range(unnormalised.shape[1])])
+                answers.append([float(position in positions) for position in range(scores.shape[1])])
                 chances.append(chance)
         return Fork(torch.tensor(parents), [torch.tensor(answers)], torch.tensor(chances, dtype=torch.float64))
 
@@ -162,7 +206,7 @@ class Every:
         """Every order of the positions, each with equally spaced times to stand for all."""
         if not self.time_free:
             raise ValueError(
-                "model: its conditionals depend on time, and this solver looks at it at continuous random times, so "
+                "model: its conditionals depend on time, and this solver evaluates it at continuous random times, so "
                 "that its law is an integral; use exact.reverse_law, which solves for it"
             )
         answer = self._scripted()
@@ -190,7 +234,7 @@ class Every:
 
 
 def plackett_luce(weights: list[float], count: int) -> dict[tuple[int, ...], float]:
-    """Probabilities of the sets that `count` draws without replacement, with odds `weights`, may give."""
+    """Probabilities of the sets that `count` draws without replacement, with probabilities proportional to `weights`, may give."""
     sets: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(count):
         grown: dict[tuple[int, ...], float] = {}

@@ -1,4 +1,4 @@
-"""Samples as files: Parquet, JSON lines, a NumPy array or pictures, by the ending of the name.
+"""Samples in files, by the ending of the name: written whole or not at all, and read again.
 
 - ``.parquet``: columns ``tokens``, a list of fixed size, and ``nfe``; both int32, the smallest integer that Parquet
   stores and more than any vocabulary needs. The file's metadata holds the card as JSON under the key ``thetaleap``.
@@ -11,24 +11,26 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from .core.checks import require, require_choice
 from .core.evaluation import Denoiser
+from .core.storage import replacing
 from .sampling import Samples
 
 Card = dict[str, Any]
 """How the samples were made, as far as JSON can say it."""
 
 PNG = ".png"
+LARGEST = 2**31 - 1
+"""The largest token in a file."""
 LEAST = 112
 """Pixels that a picture in a file is high, at least: a smaller one is enlarged."""
 GAP = 4
@@ -50,42 +52,25 @@ def check_target(path: Path, force: bool = False) -> None:
         require(not path.is_dir(), "out", name, "is a folder; give the name of a file")
         require(force or not path.exists(), "out", name, "exists already; give another name, or --force to replace it")
         # only an attempt tells: permissions, read-only disks, names that are too long
-        part = _beside(path)
-        part.touch(exist_ok=False)
-        part.unlink()
+        trial = path.resolve().with_name(f".{path.resolve().name}.00000000.part")
+        trial.touch()
+        trial.unlink()
     except OSError as error:
         raise ValueError(f"out={name!r}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def write(path: Path, samples: Samples, card: Card) -> None:
-    """Write `samples` to `path`, whole or not at all; an older file there is replaced."""
-    with _replaced(path) as file:
+    """Write `samples` to `path`; an older file there is replaced."""
+    with replacing(path) as part, part.open("wb") as file:
         WRITERS[path.suffix.lower()](file, samples, card)
 
 
 def write_pictures(path: Path, pixels: UInt8[Tensor, "height width 3"], card: Card) -> None:
-    """Write a picture, such as a `mosaic`, to `path` in the same manner."""
+    """Write a picture, such as a `mosaic`, to `path`; an older file there is replaced."""
     from matplotlib.image import imsave
 
-    with _replaced(path) as file:
-        imsave(file, pixels.numpy(), format="png", metadata={"thetaleap": json.dumps(card)})
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    part = _beside(path)
-    try:
-        with part.open("xb") as file:
-            yield file
-        part.replace(path.resolve())
-    finally:  # after an error or Ctrl-C; once moved, there is nothing to remove
-        part.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    """A fresh name in the folder of `path` (if it is a link, of what it links to), from where a move is atomic."""
-    real = path.resolve()
-    return real.with_name(f".{real.name}.{secrets.token_hex(4)}.part")
+    with replacing(path) as part:
+        imsave(part, pixels.numpy(), format="png", metadata={"thetaleap": json.dumps(card)})
 
 
 def _write_parquet(file: BinaryIO, samples: Samples, card: Card) -> None:
@@ -105,16 +90,55 @@ def _write_jsonl(file: BinaryIO, samples: Samples, card: Card) -> None:
         file.write(json.dumps({"tokens": tokens, "nfe": nfe}).encode() + b"\n")
 
 
-def _write_npy(file: BinaryIO, samples: Samples, card: Card) -> None:
-    import numpy as np
-
-    np.save(file, samples.x.numpy())
-
-
 WRITERS: dict[str, Callable[[BinaryIO, Samples, Card], None]] = {
     ".parquet": _write_parquet,
     ".jsonl": _write_jsonl,
-    ".npy": _write_npy,
+    ".npy": lambda file, samples, card: np.save(file, samples.x.numpy()),
+}
+
+
+def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num d"], Card]:
+    """The tokens in a file of samples, and the card that says how they were made, empty if the file has none.
+
+    Nothing in the file is ever run: arrays of objects are refused.
+
+    Args:
+        path: a .parquet, .jsonl or .npy file.
+        argument: what to call the file in errors.
+    """
+    require_choice(f"ending of {argument}", path.suffix.lower(), READERS)
+    require(path.is_file(), argument, str(path), "there is no such file; write one with thetaleap sample --out")
+    try:
+        tokens, card = READERS[path.suffix.lower()](path)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = str(error).strip().split("\n")[0] or type(error).__name__
+        wanted = "give a file written by thetaleap sample --out"
+        raise ValueError(f"{argument}={str(path)!r}: cannot be read ({why}); {wanted}") from None
+    whole = tokens.ndim == 2 and np.issubdtype(tokens.dtype, np.integer) and tokens.size > 0
+    wanted = "give one row of whole numbers for each sample"
+    require(whole, argument, str(path), f"holds {tokens.dtype} of shape {tokens.shape}; {wanted}")
+    good = int(tokens.min()) >= 0 and int(tokens.max()) <= LARGEST
+    require(good, argument, str(path), f"holds tokens from {tokens.min()} to {tokens.max()}; give tokens from 0 on")
+    return torch.from_numpy(tokens.astype(np.int64)), card
+
+
+def _read_parquet(path: Path) -> tuple[np.ndarray, Card]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    card = json.loads((table.schema.metadata or {}).get(b"thetaleap", b"{}"))
+    return np.array(table.column("tokens").to_pylist()), card
+
+
+def _read_jsonl(path: Path) -> tuple[np.ndarray, Card]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return np.array([json.loads(line)["tokens"] for line in lines if line.strip()]), {}
+
+
+READERS: dict[str, Callable[[Path], tuple[np.ndarray, Card]]] = {
+    ".parquet": _read_parquet,
+    ".jsonl": _read_jsonl,
+    ".npy": lambda path: (np.load(path, allow_pickle=False), {}),
 }
 
 

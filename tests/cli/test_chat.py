@@ -17,7 +17,8 @@ import thetaleap as tl
 from tests import tiny_llm
 from tests.tiny_llm import CHANNELS, EOT, WORDS
 from thetaleap import cli
-from thetaleap.cli.chat import Conversation, Manner, answer, converse, shown
+from thetaleap.cli.chat import Conversation, answer, converse, shown
+from thetaleap.conditioning.answering import Manner
 from thetaleap.models.hf.llm import llada, resized, vocabulary_of
 from thetaleap.models.hf.prefix_reuse import approximate_prefix
 from thetaleap.models.network import Network
@@ -53,7 +54,7 @@ def answers(*args: Any, said: str) -> list[str]:
 
 def manner(**changes: Any) -> Manner:
     solver = tl.Blocks(tl.SemiAutoregressive(), 4, stop=EOT)
-    return Manner(**{"solver": solver, "nfe": 8, "length": 8, "temperature": 0.9, **changes})
+    return Manner(**{"solver": solver, "nfe": 8, "temperature": 0.9, **changes})
 
 
 def silent(ids: Any, status: str) -> None:
@@ -83,7 +84,7 @@ def test_an_answer_is_a_sample_after_the_prompt(model: Network) -> None:
         seen.append(list(ids))
         statuses.append(status)
 
-    got = answer(model, manner(seed=3), prompt, 5, show)
+    got = answer(model, manner(), prompt, 8, show, seed=3, first=5)
     out = tl.sample(tl.tempered(sized, 0.9), manner().solver, nfe=8, template=template, seed=3, first=5)
     ids = words.until_end(out.x[0, -8:].tolist())
     assert got == words.tokenizer.decode(ids, skip_special_tokens=True).strip()
@@ -97,7 +98,7 @@ def test_approximate_reuse(model: Network, folder: Path, tmp_path: Path) -> None
     prompt = vocabulary_of(model).chat([{"role": "user", "content": "the cat"}])
     template = torch.tensor([*prompt, *[tl.FREE] * 8])
     statuses: list[str] = []
-    got = answer(model, manner(seed=3, reuse=4), prompt, 5, lambda ids, status: statuses.append(status))
+    got = answer(model, manner(reuse=4), prompt, 8, lambda ids, status: statuses.append(status), seed=3, first=5)
     reusing = approximate_prefix(resized(model, len(template)), 4)
     out = tl.sample(tl.tempered(reusing, 0.9), manner().solver, nfe=8, template=template, seed=3, first=5)
     words = vocabulary_of(model)
@@ -106,7 +107,7 @@ def test_approximate_reuse(model: Network, folder: Path, tmp_path: Path) -> None
     assert reusing.runs.partial > 0
     assert statuses[-1].startswith(f"{int(out.nfe[0])} evaluations ({reusing.runs.partial} of them partial), ")
     said = answers(f"llada:{folder}", *FEW, "--temperature", 0.9, "--approximate-reuse", said="the cat\nthe dog\n")
-    conversation = Conversation(model, manner(reuse=4))
+    conversation = Conversation(model, manner(reuse=4), 8)
     assert said == [conversation.say(text, silent) for text in ("the cat", "the dog")]
     tiny_llm.bidirectional(tmp_path)
     result = call(f"llada:{tmp_path}", *FEW, "--approximate-reuse", said="the cat\n")
@@ -115,14 +116,14 @@ def test_approximate_reuse(model: Network, folder: Path, tmp_path: Path) -> None
 
 
 def test_a_map_of_devices_is_passed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thetaleap.models.hf.llm.find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.models.hf.llm.installed", lambda name: False)
     result = call(f"llada:{folder}", *FEW, "--device-map", "auto", said="the cat\n")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "device_map='auto': accelerate is not installed" in result.stderr
 
 
 def test_what_was_said_is_remembered_until_reset(model: Network) -> None:
-    conversation = Conversation(model, manner(), system="it was hot")
+    conversation = Conversation(model, manner(), 8, system="it was hot")
     first = conversation.say("the cat", silent)
     words = vocabulary_of(model)
     begin = "<|system|> it was hot <|eot_id|>"
@@ -146,7 +147,7 @@ def test_a_model_without_a_chat_template_continues_the_lines(tmp_path: Path) -> 
     for path in tmp_path.glob("*.jinja"):
         path.unlink()
     plain = llada(tmp_path, length=8)
-    conversation = Conversation(plain, manner(), system="it was hot")
+    conversation = Conversation(plain, manner(), 8, system="it was hot")
     reply = conversation.say("the cat", silent)
     assert conversation.prompt == vocabulary_of(plain).encode(f"it was hot\nthe cat\n{reply}\n")
     with pytest.raises(ValueError, match="no chat template"):
@@ -157,11 +158,11 @@ def test_a_model_without_a_chat_template_continues_the_lines(tmp_path: Path) -> 
 def test_a_terminal_shows_the_answer_as_it_is_written(model: Network) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=200, height=20, _environ={"TERM": "xterm"})
-    conversation = Conversation(model, manner())
+    conversation = Conversation(model, manner(), 8)
     converse(conversation, iter(["the cat"]), console, patient=True)
     last = screen.getvalue().split("\x1b[2K")[-1]
     assert conversation.said[-1]["content"] in last
-    assert "tokens per second, Blocks(solver=SemiAutoregressive(" in last
+    assert "tokens per second, Blocks(solver=Tweedie(planner=Confidence(" in last
     words = vocabulary_of(model)
     assert str(shown(words, [6, 8, CHANNELS, CHANNELS, 10])) == "the cat··sat"
 
@@ -174,12 +175,12 @@ def too_long() -> Iterator[str]:
 def test_a_turn_that_is_too_long(model: Network) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=200, _environ={"TERM": "xterm"})
-    conversation = Conversation(model, manner())
+    conversation = Conversation(model, manner(), 8)
     converse(conversation, too_long(), console, patient=True)
     assert "the model takes 64 tokens at most" in screen.getvalue()
     assert [message["role"] for message in conversation.said] == ["user", "assistant"]
     with pytest.raises(ValueError, match="length=81: the model takes 64 tokens"):
-        converse(Conversation(model, manner()), too_long(), Console(file=io.StringIO()), patient=False)
+        converse(Conversation(model, manner(), 8), too_long(), Console(file=io.StringIO()), patient=False)
 
 
 @pytest.mark.parametrize("solver", ["tweedie", "trapezoidal", "first-hitting", "auto", "parallel-decoding"])
@@ -215,3 +216,15 @@ def test_only_language_models_talk() -> None:
     result = call("chain64", said="the cat\n")
     assert result.exit_code == 2
     assert "model='chain64': to talk to, give llada:SOURCE or dream:SOURCE" in result.stderr
+
+
+def test_hyper_parameters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("thetaleap.cli.chat.converse", lambda conversation, *rest, **more: seen.append(conversation))
+    for options in (("--solver", "trapezoidal", "--theta", "0.3", "--nfe", "12"), ("--order", "random", "--nfe", "8")):
+        assert call(f"llada:{folder}", "--length", 8, "--block", 4, *options).exit_code == 0
+    assert seen[0].manner.solver == tl.Blocks(tl.Trapezoidal(0.3), 4, stop=EOT)
+    assert seen[1].manner.solver == tl.Blocks(tl.SemiAutoregressive("random"), 4, stop=EOT)
+    result = call(f"llada:{folder}", *FEW, "--theta", "0.3")
+    assert result.exit_code == 2
+    assert "--theta=0.3: semi-autoregressive has no such option; it has --order, --block-length" in result.stderr

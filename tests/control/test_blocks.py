@@ -14,9 +14,9 @@ from torch import Tensor
 
 import thetaleap as tl
 from tests.cases import SOLVERS, dirichlet, masked, uniform
-from thetaleap.control.tolerance import Controlled
+from thetaleap.control import Method, control_of
+from thetaleap.control.tolerance import Tolerance
 from thetaleap.sampling import plan
-from thetaleap.solvers import Solver
 
 LENGTH, STATES = 7, 3
 QUICK = [solver for solver in SOLVERS if not isinstance(solver, tl.SemiAutoregressive | tl.Uniformization)]
@@ -73,7 +73,7 @@ def test_blocks_go_from_left_to_right_within_the_budget(data) -> None:
     blocks, block = tl.Blocks(solver, size), block_of(template, size)
     options: dict[str, Any] = {}
     if solver.evaluations is not None:
-        least = fewest * (solver.evaluations + (not solver.reaches_data(model.process)))
+        least = fewest * (solver.evaluations + (not control_of(solver).reaches_data(model.process)))
         options = {"nfe": data.draw(st.integers(least, least + 9))}
     seen: list[tl.Moment] = []
     out = tl.sample(model, blocks, template=template, seed=data.draw(st.integers(0, 9)), on_step=seen.append, **options)
@@ -123,7 +123,11 @@ def test_ragged_samples_do_not_depend_on_their_batch(data) -> None:
 
 
 @pytest.mark.parametrize("solver", [tl.Uniformization(), *SOLVERS], ids=str)
-def test_every_solver_runs_in_blocks(solver: Solver) -> None:
+def test_every_solver_runs_in_blocks(solver: Method) -> None:
+    if isinstance(solver, tl.SemiAutoregressive) and solver.block_length is not None:
+        with pytest.raises(ValueError, match="it has blocks already"):
+            tl.Blocks(solver, 4)
+        return
     options: dict[str, Any] = {} if solver.evaluations is None else {"nfe": 16 * solver.evaluations}
     out = tl.sample(MODEL, tl.Blocks(solver, 4), num=3, **options)
     assert bool(((out.x >= 0) & (out.x < STATES)).all())
@@ -143,10 +147,10 @@ GRID = torch.tensor([1.0, 0.55, 0.2, 0.01], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("solver", QUICK, ids=str)
-def test_one_block_is_the_solver_itself(solver: Solver) -> None:
+def test_one_block_is_the_solver_itself(solver: Method) -> None:
     case = masked(1, (2, 2, 2))
     grid = GRID.clone()
-    if solver.reaches_data(case.model.process):
+    if control_of(solver).reaches_data(case.model.process):
         grid[-1] = 0
     law = tl.exact.law(case.model, tl.Blocks(solver, 3), grid)
     torch.testing.assert_close(law, tl.exact.law(case.model, solver, grid), rtol=0, atol=1e-12)
@@ -159,7 +163,7 @@ def test_one_block_is_the_solver_itself(solver: Solver) -> None:
 @pytest.mark.parametrize(
     "solver", [tl.FirstHitting(), tl.Tweedie(tl.FixedCount()), tl.Multistep(), tl.Tweedie(tl.LowDiscrepancy())], ids=str
 )
-def test_one_position_at_a_time_gives_the_data_law(solver: Solver, size: int) -> None:
+def test_one_position_at_a_time_gives_the_data_law(solver: Method, size: int) -> None:
     p0 = dirichlet(3, (2, 2, 2, 2))
     model = tl.oracles.joint(p0, tl.Masked(2))
     law = tl.exact.law(model, tl.Blocks(solver, size), tl.grids.uniform(1.0, 0.0, 12))
@@ -167,7 +171,7 @@ def test_one_position_at_a_time_gives_the_data_law(solver: Solver, size: int) ->
     torch.testing.assert_close(law, p0, rtol=0, atol=1e-12)
 
 
-def one_after_the_other(model, solver: Solver, template: list[int], size: int, shares: list[Tensor]) -> Tensor:
+def one_after_the_other(model, solver: Method, template: list[int], size: int, shares: list[Tensor]) -> Tensor:
     """The law of blocks, one by one: what the solver does to a block is its law where all later positions are
     masked, which is a model of the positions up to there."""
     law = {tuple(template): 1.0}
@@ -214,10 +218,10 @@ def _entries(law: Tensor) -> list[tuple[tuple[int, ...], float]]:
     ids=str,
 )
 @pytest.mark.parametrize(("template", "size"), [([-1, -1, -1, -1], 2), ([-1, 2, -1, -1], 2)], ids=str)
-def test_the_law_of_two_blocks_is_that_of_one_after_the_other(solver: Solver, template: list[int], size: int) -> None:
+def test_the_law_of_two_blocks_is_that_of_one_after_the_other(solver: Method, template: list[int], size: int) -> None:
     """In five steps the first block has three and the second two; both walk the whole grid."""
     model = cube()
-    end = 0.0 if solver.reaches_data(model.process) else 0.02
+    end = 0.0 if control_of(solver).reaches_data(model.process) else 0.02
     grid = tl.grids.uniform(1.0, end, 5)
     parts = [tl.grids.uniform(1.0, end, 3), tl.grids.uniform(1.0, end, 2)]
     law = tl.exact.law(model, tl.Blocks(solver, size), grid, torch.tensor(template))
@@ -254,7 +258,7 @@ def spelling(words: Tensor) -> tl.models.Network:
     [tl.Tweedie(tl.FixedCount()), tl.Tweedie(), tl.FirstHitting(), tl.Trapezoidal(), tl.Tweedie(tl.EntropyBounded())],
     ids=str,
 )
-def test_a_sample_ends_with_the_block_that_holds_the_stop_token(solver: Solver) -> None:
+def test_a_sample_ends_with_the_block_that_holds_the_stop_token(solver: Method) -> None:
     """Also if the block was done before its last step."""
     words = torch.tensor([[0, 0, 1, 2, 1, 1, 1], [1, 2, 0, 0, 1, 0, 1], [2, 0, 1, 0, 1, 0, 1]])
     template = torch.full((3, LENGTH), tl.FREE)
@@ -344,7 +348,7 @@ def test_wrong_blocks() -> None:
     with pytest.raises(TypeError, match=r"give a solver to run in blocks, as in Blocks\(Trapezoidal\(\), 8\)"):
         tl.Blocks(tl.Blocks(tl.Tweedie(), 2), 4)
     with pytest.raises(TypeError, match="give a solver to run in blocks"):
-        tl.Blocks(Controlled(tl.Tweedie(), 0.1), 4)
+        tl.Blocks(Tolerance(tl.Tweedie(), 0.1), 4)
     with pytest.raises(ValueError, match="length=0: give a whole number of at least 1"):
         tl.Blocks(tl.Tweedie(), 0)
     with pytest.raises(ValueError, match=r"solver=Blocks on process=Uniform.*use the solver without blocks here"):

@@ -19,6 +19,7 @@ from tests.cases import dirichlet
 from thetaleap.control import pilots as planning
 from thetaleap.control.pilots import EntropyTable, counted, pilot_entropies, plan_counts, planned
 from thetaleap.core.schedules import Schedule
+from thetaleap.planners import expected_counts
 
 SCHEDULES = (tl.LogLinear(), tl.Cosine(), tl.Constant())
 
@@ -36,8 +37,7 @@ def binary(seed: int, positions: int, concentration: float = 0.5) -> tl.oracles.
 
 def spoken(model: tl.oracles.MarkovChain, grid: torch.Tensor) -> tuple[int, ...]:
     """The counts that a planner reads off `grid`."""
-    active = torch.ones((1, model.length), dtype=torch.bool)
-    return tuple(tl.FixedCount().counts(active, model.process, grid)[0].tolist())
+    return tuple(expected_counts(model.process, model.length, grid).tolist())
 
 
 @settings(deadline=None, max_examples=100)

@@ -12,8 +12,9 @@ from torch import Tensor
 import thetaleap as tl
 from tests.cases import dirichlet
 from thetaleap.control import tolerance as controlled
-from thetaleap.control.tolerance import Controlled
-from thetaleap.core.noise import Stream
+from thetaleap.control.loop import stages
+from thetaleap.control.tolerance import Tolerance
+from thetaleap.core.noise import Draw, Stream
 from thetaleap.core.reverse import Reverse
 from thetaleap.evaluation import metrics
 
@@ -121,7 +122,7 @@ def errors_and_evaluations(model, method) -> tuple[Tensor, Tensor]:
     truth = model.log_prob(states).exp()
     errors, spent = [], []
     for tolerance in (0.3, 0.03, 0.003, 0.0003):
-        law = tl.exact.law(model, Controlled(method, tolerance), ONE_STEP).flatten()
+        law = tl.exact.law(model, Tolerance(method, tolerance), ONE_STEP).flatten()
         errors.append(float(metrics.kl(truth, law)))
         spent.append(float(tl.sample(model, method, tolerance=tolerance, num=2000).nfe.double().mean()))
     return torch.tensor(errors, dtype=torch.float64), torch.tensor(spent, dtype=torch.float64)
@@ -145,8 +146,8 @@ class Told:
     def __init__(self, inner: Any, x: Tensor, log_q: Tensor, rows: Tensor | None = None) -> None:
         self.inner, self.x, self.log_q, self.rows = inner, x, log_q, rows
 
-    def __call__(self, label: str) -> Told:
-        return Told(self.inner(label), self.x, self.log_q, self.rows)
+    def __call__(self, label: Draw, index: int | None = None) -> Told:
+        return Told(self.inner(label, index), self.x, self.log_q, self.rows)
 
     def __getitem__(self, rows: Tensor) -> Told:
         return Told(self.inner[rows], self.x, self.log_q, rows if self.rows is None else self.rows[rows])
@@ -161,31 +162,35 @@ class Told:
         self.log_q.index_add_(0, owner, chances.log())
         return values
 
-    def pick(self, weights: Tensor, count: Tensor) -> Tensor:
-        return self.inner.pick(weights, count)
+    def pick(self, scores: Tensor, count: Tensor, heat: Tensor) -> Tensor:
+        return self.inner.pick(scores, count, heat)
 
-    def places(self, length: int) -> Tensor:
-        return self.inner.places(length)
+    def order(self, length: int, ranks: Tensor | None = None) -> Any:
+        return self.inner.order(length, ranks)
+
+    def levels(self, length: int, top: Any) -> Any:
+        raise AssertionError("positions are unmasked by counts")
 
     def flip(self, probability: Tensor) -> tuple[Tensor, Tensor]:
-        raise AssertionError("masks go by counts")
+        raise AssertionError("positions are unmasked by counts")
 
     def clock(self, positions: Tensor) -> Tensor:
-        raise AssertionError("masks go by counts")
+        raise AssertionError("positions are unmasked by counts")
 
     def uniform(self, batch: int) -> Tensor:
-        raise AssertionError("masks go by counts")
+        raise AssertionError("positions are unmasked by counts")
 
 
 def forced(model: Any, x: Tensor, tolerance: float) -> tuple[float, float]:
-    """KL per position from true paths to those of `Controlled`, and its standard error: with the same positions in
-    both, it is
-    the mean of ``log p(x) - sum of log c(x_position)`` where values are made those of true sequences `x`."""
+    """KL per position from true paths to those of `Tolerance`, and its standard error: with the same positions in
+    both, it is the mean of ``log p(x) - sum of log c(x_position)`` where values are made those of true sequences `x`."""
     log_q = torch.zeros(len(x), dtype=torch.float64)
-    solver = Controlled(tl.Tweedie(tl.FixedCount()), tolerance)
-    start = torch.full_like(x, model.process.mask)
-    step = solver.step(Reverse.start(model, len(x)), start, 1.0, 0.0, Told(Stream(1, 0, len(x)), x, log_q), {})
-    assert torch.equal(step.x, x)
+    control, reverse = Tolerance(tl.Tweedie(tl.FixedCount()), tolerance), Reverse.begin(model, len(x))
+    drawn, memory = torch.zeros_like(x), ()
+    for n, (t, stage) in enumerate(stages(model, control, ONE_STEP)):
+        out = stage(reverse.at(n, t), Told(Stream(1, 0, len(x)).at(n), x, log_q), drawn, memory)
+        drawn, memory = out.x, out.memory
+    assert torch.equal(drawn, x)
     excess = (model.log_prob(x) - log_q) / model.length
     return float(excess.mean()), float(excess.std() / len(x) ** 0.5)
 
@@ -224,7 +229,7 @@ def test_a_delta_is_respected() -> None:
     model = tl.load("chain64")
     moments: list[tl.Moment] = []
     tl.sample(model, tl.Multistep(), tolerance=0.1, delta=0.25, num=5, on_step=moments.append)
-    assert (moments[1].x == model.process.mask).sum(1).tolist() == [16] * 5
+    assert (moments[-2].x == model.process.mask).sum(1).tolist() == [16] * 5
     uniform = UNIFORM["dirichlet 0.5 11"]
     assert float(tl.grids.adaptive(uniform, 0.03, delta=0.1)[-1]) == 0.1
 
@@ -253,5 +258,5 @@ def test_wrong_models_for_a_tolerance() -> None:
         tl.grids.adaptive(tl.load("chain64"), 0.1)
     with pytest.raises(ValueError, match=r"tolerance=1e-12: asks for \d+ steps; give at least"):
         tl.grids.adaptive(tl.load("cube3-uniform"), 1e-12)
-    with pytest.raises(ValueError, match=r"Controlled on process=Uniform.*grids.adaptive"):
-        tl.exact.law(tl.load("cube3-uniform"), Controlled(tl.Multistep(), 0.1), torch.tensor([6.0, 0.0]))
+    with pytest.raises(ValueError, match=r"Tolerance on process=Uniform.*grids.adaptive"):
+        tl.exact.law(tl.load("cube3-uniform"), Tolerance(tl.Multistep(), 0.1), torch.tensor([6.0, 0.0]))

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thetaleap.core.noise import Stream, inverse_cdf, largest, philox
+from thetaleap.core._fast import largest
+from thetaleap.core.noise import Draw, Stream, inverse_cdf, philox
 from thetaleap.enumeration import plackett_luce
 
 F = 2**64 - 1
@@ -50,8 +51,8 @@ def reference_philox(key: tuple[int, int], counter: tuple[int, ...]) -> list[int
 def test_a_uniform_is_a_function_of_its_key_alone(seed, sample, step, width) -> None:
     """Whatever the batch, the number for (seed, sample, step, label, position) is one word of one block."""
     first = max(0, sample - 3)
-    u = Stream(seed, first, 5).at(step)("a")("b")._numbers("flip", width)[sample - first]
-    label = int.from_bytes(hashlib.blake2b(b"/a/b:flip", digest_size=8).digest(), "little")
+    u = Stream(seed, first, 5).at(step)(Draw.LEAP)(Draw.MOVE)._numbers("flip", width)[sample - first]
+    label = int.from_bytes(hashlib.blake2b(b"/leap/move:flip", digest_size=8).digest(), "little")
     for position in range(width):
         block, word = divmod(sample * width + position, 4)
         raw = reference_philox((seed, 0), (block, step, label, 0))[word]
@@ -60,18 +61,18 @@ def test_a_uniform_is_a_function_of_its_key_alone(seed, sample, step, width) -> 
 
 def test_rows_are_a_view_of_the_batch() -> None:
     noise, rows = Stream(3, 10, 8).at(2), torch.tensor([6, 1, 3])
-    whole = Stream(3, 10, 8).at(2)("x")._numbers("flip", 4)
-    assert np.array_equal(noise("x")[rows]._numbers("flip", 4), whole[rows.numpy()])
-    twice = Stream(3, 10, 8).at(2)("x")[rows][torch.tensor([2])]._numbers("flip", 4)
-    assert np.array_equal(twice, Stream(3, 13, 1).at(2)("x")._numbers("flip", 4))
+    whole = Stream(3, 10, 8).at(2)(Draw.LEAP)._numbers("flip", 4)
+    assert np.array_equal(noise(Draw.LEAP)[rows]._numbers("flip", 4), whole[rows.numpy()])
+    twice = Stream(3, 10, 8).at(2)(Draw.LEAP)[rows][torch.tensor([2])]._numbers("flip", 4)
+    assert np.array_equal(twice, Stream(3, 13, 1).at(2)(Draw.LEAP)._numbers("flip", 4))
 
 
 def test_a_label_answers_once() -> None:
     noise, p = Stream(0, 0, 2).at(1), torch.full((2, 3), 0.5, dtype=torch.float64)
-    noise("leap").flip(p)
+    noise(Draw.LEAP).flip(p)
     with pytest.raises(RuntimeError, match="asked twice"):
-        noise("leap").flip(p)
-    noise("other").flip(p)
+        noise(Draw.LEAP).flip(p)
+    noise(Draw.MOVE).flip(p)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True])
@@ -83,7 +84,7 @@ def test_bad_seeds(seed) -> None:
 def test_flip_has_its_probability() -> None:
     """Binomial test at 1e-9 on 4e5 coins; a probability off by 0.006 would be caught surely."""
     p = torch.tensor([[0.1, 0.5]], dtype=torch.float64).expand(200_000, 2)
-    positions, _ = Stream(7, 0, 200_000).at(0)("x").flip(p)
+    positions, _ = Stream(7, 0, 200_000).at(0)(Draw.LEAP).flip(p)
     for column, chance in enumerate((0.1, 0.5)):
         heads = int((positions % 2 == column).sum())
         assert scipy.stats.binomtest(heads, 200_000, chance).pvalue > 1e-9
@@ -95,8 +96,8 @@ def test_what_is_left_of_a_coin_is_a_uniform(written_out) -> None:
     heads; in the latter a density that is off by 5% on half of the line would be caught surely."""
     p = torch.tensor([[0.02, 0.3]], dtype=torch.float64).expand(300_000, 2)
     p = p.contiguous() if written_out else p
-    positions, left = Stream(7, 0, len(p)).at(0)("x").flip(p)
-    u = Stream(7, 0, len(p)).at(0)("x")._numbers("flip", 2).ravel()[positions.numpy()]
+    positions, left = Stream(7, 0, len(p)).at(0)(Draw.LEAP).flip(p)
+    u = Stream(7, 0, len(p)).at(0)(Draw.LEAP)._numbers("flip", 2).ravel()[positions.numpy()]
     assert left is not None
     chance = p[positions // 2, positions % 2].numpy()
     np.testing.assert_array_equal(left.numpy(), u / chance)
@@ -108,7 +109,7 @@ def test_what_is_left_of_a_coin_is_a_uniform(written_out) -> None:
 def test_choices_are_made_by_the_numbers_at_hand() -> None:
     weights = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).expand(4, 3)
     numbers = torch.tensor([0.0, 0.49, 0.51, 0.8], dtype=torch.float64)
-    stream = Stream(0, 0, 2)("value")
+    stream = Stream(0, 0, 2)(Draw.VALUE)
     assert stream.choose(torch.arange(4), 2, weights, stay=False, numbers=numbers).tolist() == [0, 0, 1, 2]
     stream.choose(torch.arange(4), 2, weights, stay=False)  # fresh ones are still to be had
 
@@ -146,7 +147,7 @@ def test_pick_follows_plackett_luce() -> None:
     """Chi-square at 1e-9 on 2e5 picks of two out of four, one of them impossible."""
     weights, num = [0.5, 2.0, 0.0, 1.0], 200_000
     log_w = torch.tensor([weights], dtype=torch.float64).log().expand(num, 4)
-    chosen = Stream(1, 0, num).at(0)("x").pick(log_w, torch.full((num,), 2))
+    chosen = Stream(1, 0, num).at(0)(Draw.LEAP).pick(3 * log_w, torch.full((num,), 2), torch.full((num,), 3.0).double())
     assert bool((chosen.sum(1) == 2).all())
     law = plackett_luce(weights, 2)
     assert law[(0, 1)] == pytest.approx(0.5 / 3.5 * 2 / 3 + 2 / 3.5 * 0.5 / 1.5)
@@ -166,21 +167,21 @@ def test_a_question_may_be_put_in_parts_but_not_twice() -> None:
     """The parts of a choice, and of a batch, are what the whole would be; asking for a number again is an error."""
     weights = torch.full((12, 4), 0.25, dtype=torch.float64)
     positions = torch.arange(12)
-    whole = Stream(0, 0, 4)("value").choose(positions, 3, weights, stay=False)
+    whole = Stream(0, 0, 4)(Draw.VALUE).choose(positions, 3, weights, stay=False)
     stream = Stream(0, 0, 4)
-    parts = [stream("value").choose(some, 3, weights[: len(some)], stay=False) for some in positions.split(5)]
+    parts = [stream(Draw.VALUE).choose(some, 3, weights[: len(some)], stay=False) for some in positions.split(5)]
     assert torch.equal(torch.cat(parts), whole)
     with pytest.raises(RuntimeError, match="asked twice"):
-        stream("value").choose(positions[3:6], 3, weights[:3], stay=False)
+        stream(Draw.VALUE).choose(positions[3:6], 3, weights[:3], stay=False)
 
     half = torch.full((4, 3), 0.5, dtype=torch.float64)
-    heads, _ = Stream(0, 0, 4)("coin").flip(half)
+    heads, _ = Stream(0, 0, 4)(Draw.KEEP).flip(half)
     odd, even = torch.tensor([1, 3]), torch.tensor([0, 2])
     stream = Stream(0, 0, 4)
     for rows in (odd, even):
-        some, _ = stream[rows]("coin").flip(half[:2])
+        some, _ = stream[rows](Draw.KEEP).flip(half[:2])
         assert torch.equal(rows[some // 3] * 3 + some % 3, heads[torch.isin(heads // 3, rows)])
     with pytest.raises(RuntimeError, match="asked twice"):
-        stream[torch.tensor([2])]("coin").flip(half[:1])
+        stream[torch.tensor([2])](Draw.KEEP).flip(half[:1])
     with pytest.raises(RuntimeError, match="asked twice"):
-        stream("coin").flip(half)
+        stream(Draw.KEEP).flip(half)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import astuple
 from itertools import combinations
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from thetaleap.control import grids
 from thetaleap.evaluation import yardsticks as quality
 from thetaleap.evaluation.compare import ROUNDING, Comparison, Contender, Row, compare, default_contenders, rank
 from thetaleap.evaluation.metrics import frequencies, histogram, kl, total_variation
-from thetaleap.evaluation.yardsticks import Estimate
+from thetaleap.evaluation.metrics.measured import Estimate, Measured, Resampled
 from thetaleap.sampling import plan
 
 NUM = 400
@@ -103,7 +102,7 @@ def test_exact_figures_are_those_of_the_law(cube: Comparison) -> None:
         figures = find(cube, name, budget).figures
         assert figures["kl"].value == pytest.approx(kl(model.p0, law), rel=1e-9, abs=1e-15)
         assert figures["tv"].value == pytest.approx(total_variation(model.p0, law), rel=1e-9, abs=1e-15)
-        assert len({figures["kl"].value, figures["kl"].low, figures["kl"].high}) == 1  # nothing is random
+        assert len({figures["kl"].value, *figures["kl"].interval()}) == 1  # nothing is random
 
 
 def test_exact_figures_on_the_grid_of_the_contender() -> None:
@@ -135,14 +134,14 @@ def test_exact_samplers_share_the_first_place(cube: Comparison) -> None:
     assert ranks[0].worst >= len(alone)
     assert find(cube, "first-hitting", None).ranks == {}
     assert find(cube, "first-hitting", None).figures["kl"].value < ROUNDING
-    assert "which are not told apart, at 4" in " ".join(cube.text().split())
+    assert "which are indistinguishable, at 4" in " ".join(cube.text().split())
 
 
 def test_impossible_budgets_get_a_reason(cube: Comparison) -> None:
     row = find(cube, "trapezoidal", 2)
     assert row.reason.startswith("nfe=2: Trapezoidal takes 2 per step")
     assert (row.nfe, row.figures, row.ranks) == (None, {}, {})
-    assert find(cube, "semi-autoregressive", 2).reason.startswith("steps=2: 3 blocks")
+    assert find(cube, "semi-autoregressive", 2).reason == "nfe=2: Blocks takes 1 per step: give at least 3"
     ran = [row for row in cube.rows if row.budget == 2 and not row.reason]
     assert {row.ranks["kl"].worst for row in ran} <= set(range(1, len(ran) + 1))
     assert "No numbers for trapezoidal at 2:" in cube.text()
@@ -155,7 +154,7 @@ def test_nobody_can_be_run() -> None:
 
 
 def test_lost_support_is_infinite_and_said_to_be(tmp_path: Path) -> None:
-    infinite = Estimate(math.inf, math.inf, math.inf, math.inf, math.inf)
+    infinite = Measured(math.inf)
     rows = rank([Row("a", 4, 4.0, 1.0, {"kl": infinite}), Row("b", 4, 4.0, 1.0, {"kl": infinite})], ["kl"])
     assert [str(row.ranks["kl"]) for row in rows] == ["1-2", "1-2"]
     settings = {"model": "m", "process": "p", "length": 1, "states": 2, "num": 3, "seed": 0}
@@ -179,8 +178,11 @@ def test_excess_is_that_of_the_samples(chained: Comparison, name: str, budget: i
     got = find(chained, name, budget).figures["excess"]
     assert got.value == pytest.approx(float(excess.mean()), rel=1e-12)
     half = 1.959964 * float(excess.std()) / math.sqrt(NUM)
-    assert (got.low, got.high) == pytest.approx((got.value - half, got.value + half), rel=1e-6)
-    assert got.least < got.low < got.high < got.most
+    low, high = got.interval()
+    assert (low, high) == pytest.approx((got.value - half, got.value + half), rel=1e-6)
+    assert chained.level == 1 - 0.05 / len(QUICK)
+    least, most = got.interval(chained.level)
+    assert least < low < high < most
 
 
 def test_pair_kl_is_that_of_the_samples_less_its_bias(chained: Comparison) -> None:
@@ -189,7 +191,7 @@ def test_pair_kl_is_that_of_the_samples_less_its_bias(chained: Comparison) -> No
     pairs = torch.stack([x[:, :-1].flatten(), x[:, 1:].flatten()], 1)
     plain = kl(frequencies(histogram(pairs, 4)), truth)
     got = find(chained, "tweedie", 1).figures["pair_kl"]
-    assert got.low < plain < got.high
+    assert got.interval()[0] < plain < got.interval()[1]
     assert 0 < plain - got.value < 3 * 15 / (2 * NUM * 11)  # the bias for independent pairs, within a factor of a few
 
 
@@ -197,13 +199,14 @@ def test_an_exact_sampler_is_not_told_from_the_truth(chained: Comparison) -> Non
     """Within six standard errors: by chance less than one failure in a million. It catches a wrong entropy, law of
     pairs or scale."""
     for name, one in find(chained, "first-hitting", None).figures.items():
-        assert abs(one.value) < 6 * (one.high - one.low) / (2 * 1.96), name
+        low, high = one.interval()
+        assert abs(one.value) < 6 * (high - low) / (2 * 1.96), name
 
 
 def test_samples_too_alike_are_named(chained: Comparison) -> None:
     """Confidence keeps what is likely: one of the pair and entropy figures must give it away."""
     row = find(chained, "confidence", 3)
-    assert row.figures["entropy_gap"].most < 0
+    assert row.figures["entropy_gap"].interval(chained.level)[1] < 0
     assert row.ranks["pair_kl"].best > find(chained, "low-discrepancy", 3).ranks["pair_kl"].worst
 
 
@@ -215,7 +218,8 @@ def test_pairs_from_true_samples_agree_with_the_exact_law() -> None:
     known, sampled = (compare(m, one, [1], num=NUM, progress=False).rows[0].figures for m in (model, hidden))
     assert known["excess"] == sampled["excess"]
     assert sampled["pair_kl"].value == pytest.approx(known["pair_kl"].value, rel=0.1)
-    assert sampled["pair_kl"].high - sampled["pair_kl"].low > 0
+    low, high = sampled["pair_kl"].interval()
+    assert high - low > 0
 
 
 def test_neighbours_in_the_plane() -> None:
@@ -233,10 +237,15 @@ def test_token_entropy_of_known_samples() -> None:
 # --- ranks
 
 
+def between(low: float, high: float) -> Estimate:
+    """A figure whose intervals all have these ends."""
+    return Resampled((low + high) / 2, torch.tensor([low, high], dtype=torch.float64))
+
+
 def test_ranks_are_shared_where_intervals_overlap() -> None:
     """a < c are apart; b overlaps both, and shares a place with each."""
     spans = {"a": (0.0, 1.0), "b": (0.9, 2.1), "c": (2.0, 3.0), "d": (5.0, 6.0)}
-    rows = [Row(n, 4, 4.0, 1.0, {"kl": Estimate((a + b) / 2, a, b, a, b)}) for n, (a, b) in spans.items()]
+    rows = [Row(n, 4, 4.0, 1.0, {"kl": between(a, b)}) for n, (a, b) in spans.items()]
     got = {row.contender: row.ranks["kl"] for row in rank([*rows, Row("e", 4, reason="no")], ["kl"]) if row.ranks}
     assert {name: str(place) for name, place in got.items()} == {"a": "1-2", "b": "1-3", "c": "2-3", "d": "4"}
 
@@ -247,8 +256,8 @@ def test_contenders_that_overlap_share_a_place(chained: Comparison) -> None:
         assert len(rows) >= 3
         for figure in chained.ranking:
             for one, other in combinations(rows, 2):
-                a, b = one.figures[figure].size, other.figures[figure].size
-                apart = a.most + ROUNDING < b.least or b.most + ROUNDING < a.least
+                a, b = (quality.size(row.figures[figure], chained.level) for row in (one, other))
+                apart = a[1] + ROUNDING < b[0] or b[1] + ROUNDING < a[0]
                 first, second = one.ranks[figure], other.ranks[figure]
                 share = first.best <= second.worst and second.best <= first.worst
                 assert share or apart
@@ -256,8 +265,10 @@ def test_contenders_that_overlap_share_a_place(chained: Comparison) -> None:
 
 
 def test_size_of_an_estimate() -> None:
-    assert Estimate(-2, -3, -1, -4, 0.5).size == Estimate(2, 1, 3, 0, 4)
-    assert Estimate(2, 1, 3, 0, 4).size == Estimate(2, 1, 3, 0, 4)
+    assert quality.size(between(-3, -1)) == (1, 3)
+    assert quality.size(between(-4, 0.5)) == (0, 4)
+    assert quality.size(between(1, 3)) == (1, 3)
+    assert quality.size(Measured(-2, 0.5)) == pytest.approx((2 - 0.5 * 1.959964, 2 + 0.5 * 1.959964))
 
 
 # --- models that know nothing, words, files
@@ -301,7 +312,7 @@ def test_files_agree_with_the_rows(chained: Comparison, tmp_path: Path) -> None:
         for name, value in kept.items():
             assert line[name] == ("" if value is None else str(value))
         for name, one in row.figures.items():
-            assert (kept[name], kept[f"{name}_low"], kept[f"{name}_high"]) == (one.value, one.low, one.high)
+            assert (kept[name], kept[f"{name}_low"], kept[f"{name}_high"]) == (one.value, *one.interval())
         for name, place in row.ranks.items():
             assert (kept[f"{name}_rank"], kept[f"{name}_rank_worst"]) == (place.best, place.worst)
 
@@ -311,7 +322,11 @@ def test_a_run_can_be_repeated(chained: Comparison) -> None:
     for one, other in zip(again.rows, chained.rows, strict=True):
         assert one.contender == other.contender
         for name, figure in one.figures.items():  # equal but for the rounding of sums
-            assert astuple(figure) == pytest.approx(astuple(other.figures[name]), rel=1e-9)
+            same = other.figures[name]
+            for level in (0.95, again.level):
+                assert (figure.value, *figure.interval(level)) == pytest.approx(
+                    (same.value, *same.interval(level)), rel=1e-9
+                )
     assert [row.ranks for row in again.rows] == [row.ranks for row in chained.rows]
 
 

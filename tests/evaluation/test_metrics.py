@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,19 +13,23 @@ import torch
 from scipy import special, stats
 from torch import Tensor
 
-from thetaleap.core.noise import philox
+import thetaleap as tl
+from thetaleap.core.noise import Use, philox
+from thetaleap.evaluation import yardsticks
+from thetaleap.evaluation.compare import Contender, compare
 from thetaleap.evaluation.metrics import (
     bootstrap_kl,
     bootstrap_kls,
-    divergence,
     frequencies,
     histogram,
     interval,
     kl,
+    likelihood,
     loglog_slope,
     noise_floor,
     total_variation,
 )
+from thetaleap.training import sums
 
 P = torch.tensor([0.3, 0.25, 0.2, 0.1, 0.1, 0.05], dtype=torch.float64)
 Q = torch.tensor([0.2, 0.2, 0.2, 0.2, 0.1, 0.1], dtype=torch.float64)
@@ -126,11 +133,16 @@ def test_noise_floor_is_the_mean_kl_of_perfect_samples() -> None:
 # --- bootstrap
 
 
+def stream(seed: int) -> np.random.Generator:
+    """Where resampled histograms are drawn: a stretch of counters that no other use touches."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=Use.METRICS << 192))
+
+
 def test_bootstrap_resamples_the_counts() -> None:
     """Resampled histograms are multinomial: KL of each from scipy, and 95% of them inside the interval."""
     counts = draws(Q, 20_000, 0)
     kls = bootstrap_kls(P, counts, 500, seed=3)
-    again = divergence._generator(3).multinomial(20_000, counts.numpy() / 20_000, size=500)
+    again = stream(3).multinomial(20_000, counts.numpy() / 20_000, size=500)
     expected = special.rel_entr(P.numpy(), again / 20_000).sum(1)
     np.testing.assert_allclose(kls.numpy(), expected, rtol=1e-10)
     low, high = bootstrap_kl(P, counts, 500, seed=3)
@@ -158,8 +170,42 @@ def test_bootstrap_is_a_function_of_the_seed_on_the_library_stream() -> None:
     counts = draws(Q, 1000, 0)
     assert torch.equal(bootstrap_kls(P, counts, 10, seed=1), bootstrap_kls(P, counts, 10, seed=1))
     assert not torch.equal(bootstrap_kls(P, counts, 10, seed=1), bootstrap_kls(P, counts, 10, seed=2))
-    # a stretch of counters that neither sampling (last word 0) nor draws (1) nor built-in models (2) touch
-    np.testing.assert_array_equal(divergence._generator(5).random(8), philox(5, (1, 0, 0, 3), 8))
+    np.testing.assert_array_equal(stream(5).random(8), philox(5, (1, 0, 0, Use.METRICS), 8))
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(Use, 2)))
+def test_equal_seeds_give_every_use_other_numbers(one: Use, other: Use) -> None:
+    """64 numbers of 53 bits of each, at the counters where uses begin: by chance two agree once in 10^12."""
+    starts = [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1, 2, 4)]
+    first, second = ({x for at in starts for x in philox(7, (*at, use), 4).tolist()} for use in (one, other))
+    assert len(first) == len(second) == 64
+    assert not first & second
+
+
+def test_problems_to_train_on_share_no_numbers_with_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one seed: problems, resampled histograms, resampled pairs, and positions of pseudo-likelihoods."""
+    drawn: dict[str, list[float]] = {}
+
+    def recorded(name: str) -> Callable[..., np.ndarray]:
+        def record(*args: Any) -> np.ndarray:
+            found = philox(*args)
+            drawn.setdefault(name, []).extend(found.tolist())
+            return found
+
+        return record
+
+    for module in (sums, yardsticks, likelihood):
+        monkeypatch.setattr(module, "philox", recorded(module.__name__))
+    for attempt in range(3):
+        sums.problem(attempt)
+        sums.problem(7 + attempt)
+    model, x = tl.load("cube3"), torch.zeros((5, 3), dtype=torch.int64)
+    likelihood.pseudo_log_likelihood(model, x, per_sample=2, seed=7)
+    compare(tl.load("chain64"), {"tweedie": Contender(tl.Tweedie())}, [4], num=20, seed=7, progress=False)
+    drawn["divergence"] = stream(7).random(1000).tolist()
+    assert len(drawn) == 4
+    for one, other in itertools.combinations(drawn.values(), 2):
+        assert not set(one) & set(other)
 
 
 def test_bootstrap_of_missing_values_is_infinite() -> None:

@@ -18,12 +18,12 @@ import torch
 import thetaleap as tl
 from tests import number_llm, tiny_llm
 from tests.conftest import DATA
+from thetaleap.conditioning.answering import BUCKET, Manner, answers
 from thetaleap.conditioning.prompts import prepare
 from thetaleap.evaluation.metrics.accuracy import flexible_answer, same_answer, strict_answer
-from thetaleap.evaluation.metrics.conditional import answer_log_likelihood, is_greedy
+from thetaleap.evaluation.metrics.likelihood import answer_log_likelihood, is_greedy
 from thetaleap.integrations import lm_eval
 from thetaleap.integrations.lm_eval import Respondent, respondent, windows
-from thetaleap.models.hf.answering import BUCKET, Manner, answers
 from thetaleap.models.hf.llm import resized, vocabulary_of
 from thetaleap.models.hf.prefix_reuse import approximate_prefix
 
@@ -94,7 +94,7 @@ def test_approximate_reuse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     given = {**ARGUMENTS, "nfe": 12, "block": 4, "approximate_reuse": True}
     own = respondent(f"llada:{folder}", batch_size=3, **given)
-    monkeypatch.setattr("thetaleap.models.hf.answering.approximate_prefix", spy)
+    monkeypatch.setattr("thetaleap.conditioning.answering.approximate_prefix", spy)
     texts = own.generate(requests)
     assert sum(one.runs.partial for one in made) > 0
     assert texts == respondent(f"llada:{folder}", batch_size=1, **given).generate(requests)

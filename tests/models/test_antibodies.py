@@ -100,7 +100,7 @@ def test_unknown_chain() -> None:
     [(antiberty, "pip install --no-deps antiberty==0.1.3"), (sapiens, "pip install --no-deps sapiens==1.0.3")],
 )
 def test_missing_package(make: Callable[[], Any], command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(antibodies, "find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.core.storage.find_spec", lambda name: None)
     monkeypatch.setattr(antibodies, "transformers", lambda: None)
     with pytest.raises(ImportError, match=f"is not installed: {command}"):
         make()

@@ -12,9 +12,9 @@ import torch
 import thetaleap as tl
 from tests import tiny_llm
 from tests.tiny_llm import CHANNELS, EOS, EOT, MASK, WORDS
-from thetaleap.models.hf.bidirectional import Parts
+from thetaleap.models.hf.heads import Rounding
 from thetaleap.models.hf.llm import dream, llada, resized, vocabulary_of
-from thetaleap.models.network import Network
+from thetaleap.models.network import Network, Split
 from thetaleap.models.tokenizers import Tokenizer
 
 hub = pytest.importorskip("transformers", reason="needs the extra 'hub'")
@@ -59,7 +59,7 @@ def own_logits(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 def part_of(model: Network, kind: str) -> Any:
     """The trunk or the head."""
-    assert isinstance(model.evaluate, Parts)
+    assert isinstance(model.evaluate, Split)
     return {"Trunk": model.evaluate.trunk, "Head": model.evaluate.head}[kind]
 
 
@@ -140,8 +140,35 @@ def test_a_model_deaf_to_masks_takes_no_padding(shipped: Any) -> None:
 
 
 def test_a_model_that_only_looks_left_is_refused(shipped: Any) -> None:
-    with pytest.raises(ValueError, match="do not look to their right"):
+    with pytest.raises(ValueError, match="do not attend to their right"):
         llada(shipped("left"), length=LENGTH, trust_remote_code=True)
+
+
+# --- rounding
+
+
+def test_precision_is_that_of_the_coarsest_step() -> None:
+    def run(middle: torch.dtype) -> float:
+        with Rounding() as rounding:
+            x = torch.ones(3, dtype=torch.float64)
+            assert (x.to(middle) * 2).to(torch.float64).dtype == torch.float64
+        return rounding.eps
+
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        assert run(dtype) == torch.finfo(dtype).eps
+
+
+def test_rounding_refuses_no_model(shipped: Any) -> None:
+    """A float64 model with a step in float32 that rounds padded sequences otherwise, as processors may."""
+    model = llada(shipped("coarse"), length=LENGTH, trust_remote_code=True)
+    assert model.attends
+    assert part_of(model, "Head").layer is not None
+
+
+def test_rounding_is_no_sight(shipped: Any) -> None:
+    """The first position of a causal model changes with the others by rounding alone, as with mixtures of experts."""
+    with pytest.raises(ValueError, match="do not attend to their right"):
+        llada(shipped("coarse left"), length=LENGTH, trust_remote_code=True)
 
 
 def test_code_runs_with_the_flag_alone(shipped: Any, tmp_path: Path) -> None:
@@ -253,7 +280,7 @@ def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tl.sample(llada(tmp_path, length=2), tl.Tweedie(), nfe=1, template=torch.tensor([MASK, tl.FREE]))
     with pytest.raises(TypeError, match="give one made by llada or dream"):
         vocabulary_of(tl.load("chain64"))
-    monkeypatch.setattr("thetaleap.models.hf.llm.find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.models.hf.llm.installed", lambda name: False)
     with pytest.raises(ImportError, match="device_map='auto': accelerate is not installed"):
         llada(tmp_path, length=LENGTH, device_map="auto")
     with pytest.raises(ValueError, match="no such folder, nor a hub id"):

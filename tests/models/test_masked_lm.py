@@ -270,6 +270,6 @@ def test_hub_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_transformers_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masked_lm, "find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.models.hf.hub.installed", lambda name: False)
     with pytest.raises(ImportError, match=r"transformers is not installed: pip install 'thetaleap\[hub\]'"):
         mlm("bert-base-uncased", length=5)

@@ -15,11 +15,10 @@ from tests import tiny_llm
 from tests.tiny_llm import CHANNELS, EOT, MASK, WORDS
 from thetaleap import cli
 from thetaleap.conditioning.prompts import prepare
-from thetaleap.models.hf.bidirectional import Parts
+from thetaleap.files import read_samples
 from thetaleap.models.hf.llm import dream, llada, resized
 from thetaleap.models.hf.prefix_reuse import Kept, approximate_prefix
-from thetaleap.models.network import Network
-from thetaleap.reading import read_samples
+from thetaleap.models.network import Network, Split
 from thetaleap.sampling import Samples
 
 hub = pytest.importorskip("transformers", reason="needs the extra 'hub'")
@@ -62,8 +61,9 @@ def written(x: Tensor, positions: list[int], seed: int = 0) -> Tensor:
     )
 
 
-def parts_of(model: Network) -> Parts:
-    assert isinstance(model.evaluate, Parts)
+def parts_of(model: Network) -> Any:
+    """The trunk and the head."""
+    assert isinstance(model.evaluate, Split)
     return model.evaluate
 
 

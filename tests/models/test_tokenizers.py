@@ -45,7 +45,7 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"ids\[1\]=50257: GPT-2's tokens are 0 to 50256"):
         gpt2().decode([3, 50257])
     tokenizers._gpt2.cache_clear()
-    monkeypatch.setattr(tokenizers, "find_spec", lambda name: None)
+    monkeypatch.setattr("thetaleap.core.storage.find_spec", lambda name: None)
     for use in (gpt2, lambda: GPT2().encode("a"), lambda: GPT2().decode([1])):
         with pytest.raises(ImportError, match=r"pip install 'thetaleap\[hub\]'"):
             use()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 import thetaleap as tl
 from tests.cli.test_cli import failed, ran
 from tests.training.test_training import images, write_idx
-from thetaleap.training.data import Corpus
+from thetaleap.training.data import Corpus, read_corpus
 from thetaleap.training.export import export
 from thetaleap.training.trainer import Recipe, averaged, train
 
@@ -29,6 +30,7 @@ def test_train_then_sample(tmp_path: Path) -> None:
     file, out = text_file(tmp_path), tmp_path / "model"
     result = ran_with_errors("train", file, "--out", out, "--length", 12, *TINY)
     assert "bits per token" in result
+    assert "bits per character" in result
     card = json.loads((out / "card.json").read_text())
     assert card["recipe"]["length"] == 12
     assert card["step"] == 3
@@ -36,6 +38,8 @@ def test_train_then_sample(tmp_path: Path) -> None:
     assert card["command"].startswith("thetaleap train text.txt --out model --")
     assert " --length 12" in card["command"]
     assert len(card["data sha256"]) == 64
+    bound = card["held-out bound"]
+    assert bound["bits per character"] == bound["bits per token"] == bound["nats per token"] / math.log(2)
     model = tl.load(f"trained:{out}")
     assert (model.length, model.process.states, model.time_free) == (12, len(set(file.read_text())), True)
     said = ran("sample", f"trained:{out}", "--solver", "tweedie", "--nfe", 4, "--num", 2, "--prompt", "who is")
@@ -73,11 +77,26 @@ def test_weights_in_the_file_are_the_averaged_ones(tmp_path: Path) -> None:
 def test_a_uniform_model_is_told_the_time(tmp_path: Path) -> None:
     corpus = Corpus(torch.arange(600) % 5, 5, "test")
     run = train(corpus, Recipe(process="uniform", steps=2, length=6, hidden=16, blocks=1, heads=2, batch=4), tmp_path)
-    export(run, corpus, tmp_path, "a line")
+    assert "bits per character" not in export(run, corpus, tmp_path, "a line")["held-out bound"]
     model = tl.load(f"trained:{tmp_path}")
     assert isinstance(model.process, tl.Uniform)
     assert not model.time_free
     assert tl.sample(model, tl.Multistep(), nfe=4, num=2).x.shape == (2, 6)
+
+
+def test_bits_per_character_of_byte_pairs_by_muon(tmp_path: Path) -> None:
+    file, out = text_file(tmp_path), tmp_path / "model"
+    said = ran_with_errors(
+        "train", file, "--out", out, "--tokenizer", "bpe:280", "--length", 12, "--optimizer", "muon", *TINY
+    )
+    card = json.loads((out / "card.json").read_text())
+    assert card["recipe"]["optimizer"] == "muon"
+    assert "--optimizer muon" in card["command"]
+    tokens = read_corpus(file, "bpe:280").split()[1].tokens.tolist()
+    text = tl.load(f"trained:{out}").tokenizer.decode(tokens)
+    bound = card["held-out bound"]
+    assert bound["bits per character"] == pytest.approx(bound["bits per token"] * len(tokens) / len(text))
+    assert f"{bound['bits per character']:.3f} bits per character" in said
 
 
 def test_images_from_the_command_line(tmp_path: Path) -> None:

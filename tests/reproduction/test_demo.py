@@ -22,13 +22,17 @@ from thetaleap import Masked, TauLeaping, exact, from_network, load
 from thetaleap.control import grids
 from thetaleap.evaluation.metrics import kl, noise_floor
 from thetaleap.evaluation.metrics.digits import digit_labels
+from thetaleap.evaluation.metrics.sequences import Measured
 from thetaleap.files import blocks, mosaic
 from thetaleap.models import BUILT_IN
 from thetaleap.models.hf.masked_lm import Letters
 from thetaleap.models.oracles import MarkovChain
 from thetaleap.reproduction import Report, demo
-from thetaleap.reproduction._demo_rows import ChainRow, Sum, pair_kl
-from thetaleap.training.sums import problems
+from thetaleap.reproduction.demo import chain_facts, pair_kl, sums_facts
+from thetaleap.reproduction.pages import flow, render
+from thetaleap.reproduction.study import Row, Study, shown
+from thetaleap.reproduction.study import row as made
+from thetaleap.training.sums import Problem, problems
 
 LINE = "to be, or not to be "
 
@@ -67,9 +71,9 @@ def test_demo_files(demo_run: tuple[Report, Path]) -> None:
     assert "convergence.png" in report.text
     assert str(folder) in report.text.replace("\n", "")
     for row in rows_of(folder / "chain64.csv"):
-        assert f"{float(row['excess']):+.4f}" in report.text
-        assert f"{float(row['pair_kl']):.4f}" in report.text
-        assert not row["budget"] or float(row["nfe"]) <= int(row["budget"])
+        for name in ("excess", "pair_kl"):
+            assert shown({key: float(row[key]) for key in (name, f"{name}_se")}, name) in report.text
+        assert not row["nfe"] or float(row["evaluations"]) <= int(row["nfe"])
 
 
 def test_demo_shows_samples(demo_run: tuple[Report, Path]) -> None:
@@ -95,11 +99,14 @@ def test_demo_shows_samples(demo_run: tuple[Report, Path]) -> None:
 
 
 def test_demo_tells_of_wrong_sums() -> None:
-    two = [Sum(one, "1 + 1 = 3. #### 0") for one in problems(2, held_out=True)]
-    none = " ".join(demo.describe_sums(two).split())
-    assert f"0 of 2 came out right; this one should be {two[0].problem.result}: {two[0].problem.question}" in none
-    mixed = " ".join(demo.describe_sums([two[0], Sum(two[1].problem, two[1].problem.answer)]).split())
-    assert f"1 of 2 came out right; the first of these: {two[1].problem.question}" in mixed
+    def said(solved: list[tuple[Problem, str]]) -> str:
+        return " ".join(flow(render("demo_sums.j2", **sums_facts(solved)), 100).split())
+
+    one, two = problems(2, held_out=True)
+    wrong = "1 + 1 = 3. #### 0"
+    none = said([(one, wrong), (two, wrong)])
+    assert f"0 of 2 came out right; this one should be {one.result}: {one.question}" in none
+    assert f"1 of 2 came out right; the first of these: {two.question}" in said([(one, wrong), (two, two.answer)])
 
 
 def test_demo_without_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,43 +120,47 @@ def test_demo_without_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_demo_numbers(demo_run: tuple[Report, Path]) -> None:
     """True and exact samples are near 0 (6 standard errors: 2e-9 each); laws are those of `exact`."""
     _, folder = demo_run
-    rows = {row["solver"]: row for row in rows_of(folder / "chain64.csv") if not row["budget"]}
-    for name in ("true samples", "FirstHitting"):
+    rows = {row["method"]: row for row in rows_of(folder / "chain64.csv") if not row["nfe"]}
+    for name in ("true samples", "first-hitting"):
         assert abs(float(rows[name]["excess"])) < 6 * float(rows[name]["excess_se"])
     model = joint("cube3-uniform")
     law = exact.law(model, TauLeaping(), grids.power(6.0, 0.0, 4))
-    found = {(r["model"], r["solver"], r["budget"]): float(r["kl_exact"]) for r in rows_of(folder / "convergence.csv")}
+    found = {(r["model"], r["method"], r["nfe"]): float(r["kl_exact"]) for r in rows_of(folder / "convergence.csv")}
     # four steps to time 0, and nothing left to finish
-    assert found["cube3-uniform", "TauLeaping", "4"] == pytest.approx(kl(model.p0, law), rel=1e-10)
+    assert found["cube3-uniform", "tau-leaping (exact rule)", "4"] == pytest.approx(kl(model.p0, law), rel=1e-10)
 
 
 def test_demo_pairs() -> None:
     """The true law of pairs is that of true samples, and a constant sequence is far from it."""
     model = load("chain64")
     assert isinstance(model, MarkovChain)
-    value, error = pair_kl(model, model.draw(3000, seed=1))
-    assert 0 < value < 4 * noise_floor(256, 3000 * 63)
-    assert 0 < error < value
-    value, error = pair_kl(model, torch.zeros((5, 64), dtype=torch.int64))
+    found = pair_kl(model, model.draw(3000, seed=1))
+    assert 0 < found.value < 4 * noise_floor(256, 3000 * 63)
+    assert 0 < found.error < found.value
+    found = pair_kl(model, torch.zeros((5, 64), dtype=torch.int64))
     expected = -math.log(float(model.initial[0] * model.transition[0, 0]))
-    assert value == pytest.approx(expected, rel=1e-9)
-    assert error == pytest.approx(0, abs=1e-12)
+    assert found.value == pytest.approx(expected, rel=1e-9)
+    assert found.error == pytest.approx(0, abs=1e-12)
 
 
 def test_demo_words_follow_the_numbers() -> None:
-    def row(solver: str, budget: int | None, excess: float, pairs: float) -> ChainRow:
-        return ChainRow(solver, budget, 8.0, excess, 0.01, pairs, 0.01)
+    def row(method: str, nfe: int | None, excess: float, pairs: float) -> Row:
+        figures = {"excess": Measured(excess, 0.01), "pair_kl": Measured(pairs, 0.01)}
+        return made(method, [8, 8], model="chain64", nfe=nfe, **figures)
+
+    def said(rows: list[Row]) -> str:
+        return " ".join(flow(render("demo_chain.j2", num=100, **chain_facts(Study.of("demo", rows))), 100).split())
 
     rows = [
-        row("FirstHitting", None, 0.02, 0.0),
+        row("first-hitting", None, 0.02, 0.0),
         row("A", 8, 0.5, 0.10),
         row("B", 8, 0.1, 0.12),
         row("C", 8, -0.4, 0.9),
     ]
-    text = " ".join(demo.describe_chain(rows, 100).split())
-    assert "lowest pair KL: A, not to be told from B; excess nearest to 0: B." in text
+    text = said(rows)
+    assert "lowest pair KL: A, indistinguishable from B; excess nearest to 0: B." in text
     assert "its excess is within 3 standard errors of 0" in text
-    assert "too alike: C at 8 (pair KL 0.9)." in text
-    text = " ".join(demo.describe_chain([row("FirstHitting", None, 0.2, 0.0), *rows[1:3]], 100).split())
+    assert "too similar: C at 8 (pair KL 0.9)." in text
+    text = said([row("first-hitting", None, 0.2, 0.0), *rows[1:3]])
     assert "its excess is not within 3 standard errors of 0" in text
-    assert "too alike:" not in text
+    assert "too similar:" not in text

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from thetaleap.evaluation.figures import write_csv
 from thetaleap.reproduction import everything, toy, uniformization
-from thetaleap.reproduction._output import Claim, Report, write_csv
+from thetaleap.reproduction.rules import VERDICTS, Claim, Report
 
 
 class Checker(HTMLParser):
@@ -47,14 +48,14 @@ def test_a_page_of_two_experiments(tmp_path: Path) -> None:
     assert "http" not in text
     claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
     assert len(claims) == len(report.claims) > 5
-    assert {claim["verdict"] for claim in claims} <= set(everything.VERDICTS)
+    assert {claim["verdict"] for claim in claims} <= set(VERDICTS)
     assert (tmp_path / "toy" / "toy.csv").is_file()
     assert "2 experiments" in report.text
     quadratic = next(claim for claim in report.claims if "quadratically" in claim.paper)
-    slope = float(re.findall(r"KL (-\d\.\d\d)", quadratic.found)[0])
+    slope = float(re.findall(r"theta-Trapezoidal (-\d\.\d\d)", quadratic.found)[0])
     assert (quadratic.verdict == "agrees") == (abs(slope + 2) <= 0.3)
     second = next(claim for claim in report.claims if "second-order" in claim.paper)
-    slope = float(re.findall(r"slope is (-\d\.\d\d)", second.found)[0])
+    slope = float(re.findall(r"theta-Trapezoidal (-\d\.\d\d)", second.found)[0])
     assert (second.verdict == "agrees") == (slope <= -1.8)
 
 

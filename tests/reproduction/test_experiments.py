@@ -6,9 +6,9 @@ import csv
 import json
 import math
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +16,15 @@ from scipy import linalg, special
 
 from thetaleap import TauLeaping, exact, load, sample
 from thetaleap.control import grids
+from thetaleap.core.progress import progress_bar
+from thetaleap.core.storage import replacing
+from thetaleap.evaluation.figures import listing, number, page, runs, table, write_json
 from thetaleap.models.oracles import Joint
 from thetaleap.reproduction import EXPERIMENTS, Report, toy, uniformization
-from thetaleap.reproduction._output import bar, whole, write_json
-from thetaleap.reproduction._toy_points import CURVES, Point, exact_fits
-from thetaleap.reproduction._toy_words import describe
-from thetaleap.reproduction._words import listing, number, order_name, page, runs, table
+from thetaleap.reproduction.methods import EULER, MINE, RK, SAFE, TAU, TWEEDIE
+from thetaleap.reproduction.pages import describe
+from thetaleap.reproduction.study import Study
+from thetaleap.reproduction.toy import SOLVERS, claims_of, exact_fits, facts, order_name
 
 STEPS = (2, 4, 8)
 
@@ -38,8 +41,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def toy_row(folder: Path, *which: str) -> dict[str, str]:
-    """The row of one solver, rule and number of steps."""
-    return next(r for r in rows_of(folder / "toy.csv") if (r["solver"], r["rule"], r["steps"]) == which)
+    """The row of one method and number of steps."""
+    return next(r for r in rows_of(folder / "toy.csv") if (r["method"], r["steps"]) == which)
 
 
 def flat(report: Report) -> str:
@@ -70,15 +73,15 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
 
 def test_toy_files(toy_run: tuple[Report, Path]) -> None:
     report, folder = toy_run
-    check_files(report, folder, "toy.png", "toy.csv", "toy.json")
+    check_files(report, folder, "toy.md", "toy.png", "toy.csv", "toy.json")
     rows, card = rows_of(folder / "toy.csv"), json.loads((folder / "toy.json").read_text())
-    assert len(rows) == len(CURVES) * len(STEPS)
-    assert {(r["solver"], r["rule"]) for r in rows} == {(c.solver, c.rule) for c in CURVES}
+    assert [(r["method"], int(r["steps"])) for r in rows] == [(name, n) for name in SOLVERS for n in STEPS]
+    assert [r["solver"] for r in rows] == [repr(solver) for solver in SOLVERS.values() for _ in STEPS]
     assert card["settings"]["num"] == 5000
     assert card["settings"]["steps"] == list(STEPS)
     assert card["noise_floor"] == pytest.approx(14 / 10_000)
     for row in rows:
-        two = row["solver"] in ("RK2", "Trapezoidal")
+        two = row["method"].startswith(("theta-RK-2", "theta-Trapezoidal"))
         assert int(row["nfe"]) == int(row["steps"]) * (2 if two else 1)
 
 
@@ -86,7 +89,7 @@ def test_toy_exact_errors_are_those_of_the_law(toy_run: tuple[Report, Path]) -> 
     _, folder = toy_run
     model = joint("toy15")
     law = exact.law(model, TauLeaping(rule="reject"), grids.uniform(12.0, 0.0, 8)).numpy()
-    row, p0 = toy_row(folder, "TauLeaping", "reject", "8"), model.p0.numpy()
+    row, p0 = toy_row(folder, TAU, "8"), model.p0.numpy()
     assert float(row["kl_exact"]) == pytest.approx(special.rel_entr(p0, law).sum(), rel=1e-10)
     assert float(row["tv_exact"]) == pytest.approx(np.abs(p0 - law).sum() / 2, rel=1e-10)
 
@@ -94,11 +97,11 @@ def test_toy_exact_errors_are_those_of_the_law(toy_run: tuple[Report, Path]) -> 
 def test_toy_points_can_be_repeated_alone(toy_run: tuple[Report, Path]) -> None:
     """A sampled KL is that of `sample` with the row's own seed; sampled ones agree with the exact law."""
     _, folder = toy_run
-    model, row = joint("toy15"), toy_row(folder, "TauLeaping", "exact", "4")
+    model, row = joint("toy15"), toy_row(folder, "tau-leaping (exact rule)", "4")
     x = sample(model, TauLeaping(), steps=4, num=5000, seed=int(row["seed"])).x.flatten().numpy()
     histogram = np.bincount(x, minlength=15) / 5000
     assert float(row["kl_mc"]) == pytest.approx(special.rel_entr(model.p0.numpy(), histogram).sum(), rel=1e-10)
-    assert float(row["kl_low"]) < float(row["kl_mc"]) < float(row["kl_high"])
+    assert float(row["kl_mc_low"]) < float(row["kl_mc"]) < float(row["kl_mc_high"])
 
 
 def test_toy_fits_use_the_points_above_the_floor(toy_run: tuple[Report, Path]) -> None:
@@ -110,7 +113,7 @@ def test_toy_fits_use_the_points_above_the_floor(toy_run: tuple[Report, Path]) -
     fits = [fit for fit in card["sampled_fits"] if fit["error"] == "kl_mc"]
     assert fits
     for fit in fits:
-        used = [r for r in rows if (r["solver"], r["rule"], r["fitted"]) == (fit["solver"], fit["rule"], "True")]
+        used = [r for r in rows if (r["method"], r["fitted"]) == (fit["method"], "True")]
         assert fit["steps"] == [int(r["steps"]) for r in used]
         slope, _ = np.polyfit(np.log(fit["steps"]), np.log([float(r["kl_mc"]) for r in used]), 1)
         assert fit["slope"] == pytest.approx(slope, rel=1e-9)
@@ -121,62 +124,77 @@ def test_toy_text_quotes_the_fits(toy_run: tuple[Report, Path]) -> None:
     report, folder = toy_run
     card = json.loads((folder / "toy.json").read_text())
     for fit in card["sampled_fits"]:
-        if fit["rule"] == "reject" and fit["error"] == "kl_mc":
-            assert f"{fit['solver']}: slope {fit['slope']:.2f}" in flat(report)
+        if fit["method"] in (TAU, RK, MINE) and fit["error"] == "kl_mc":
+            assert f"{fit['method']}: slope {fit['slope']:.2f} (95% interval {fit['low']:.2f} to" in flat(report)
     for fit in card["exact_fits"]:
-        if fit["rule"] == "reject" and fit["error"] == "tv_exact":
-            assert f"{fit['solver']} {fit['slope']:.2f} / " in flat(report)
+        if fit["method"] in (TAU, RK, MINE) and fit["error"] == "tv_exact":
+            assert f"{fit['method']} {fit['slope']:.2f} / " in flat(report)
 
 
-def imagined(order: dict[str, float], size: dict[str, float] | None = None) -> list[Point]:
+def imagined(order: dict[str, float], size: dict[str, float] | None = None, tweedie: float = 1e-12) -> Study:
     """Points of solvers whose total variation falls with the given orders, and KL as its square."""
-    points = []
-    for c in CURVES:
+    rows = []
+    for method, solver in SOLVERS.items():
         for n in (8, 16, 32, 64):
-            tv = 1e-12 if c.solver == "Tweedie" else (size or {}).get(c.name, 0.5) * n ** -order.get(c.solver, 1.0)
-            points.append(Point(c.solver, c.rule, n, n * c.evaluations, 2 * tv**2, tv))
-    return points
+            power = order.get(method.removesuffix(" (exact rule)"), 1.0)
+            tv = tweedie if method == TWEEDIE else (size or {}).get(method, 0.5) * n**-power
+            told = {"method": method, "steps": n, "nfe": n * (solver.evaluations or 0)}
+            rows.append({**told, "kl_exact": 2 * tv**2, "tv_exact": tv})
+    return Study.of("toy", rows)
 
 
-def told(points: list[Point]) -> str:
-    return " ".join(describe(points, exact_fits(points), [], 1000, 0.007).split())
+def told(study: Study) -> str:
+    fits = exact_fits(study)
+    given = facts(study, fits, []) | {"floor": 0.007, "settings": {"num": 1000, "above": 5.0}}
+    return " ".join(describe("toy", study, {}, claims=claims_of(study, fits), **given).split())
 
 
 def test_toy_words_follow_the_orders() -> None:
     first = told(imagined({}))
-    assert "In total variation, Trapezoidal under the paper's rule is first order, like TauLeaping." in first
+    assert "In total variation, theta-Trapezoidal under the paper's rule is first order, like tau-leaping." in first
     assert "a slope of -2 in KL is first order in total variation" in first
-    second = told(imagined({"Trapezoidal": 2.0}))
-    assert "Trapezoidal under the paper's rule is second order; TauLeaping is first order." in second
-    between = told(imagined({"Trapezoidal": 1.5}))
-    assert "Trapezoidal under the paper's rule is order 1.50; TauLeaping is first order." in between
+    second = told(imagined({MINE: 2.0}))
+    assert "theta-Trapezoidal under the paper's rule is second order; tau-leaping is first order." in second
+    between = told(imagined({MINE: 1.5}))
+    assert "theta-Trapezoidal under the paper's rule is order 1.50; tau-leaping is first order." in between
 
 
 def test_toy_words_follow_the_contest() -> None:
     # at equal evaluations a two-stage solver has half the steps: 1/2 of the size breaks even at first order
-    better = told(imagined({}, {"Trapezoidal (exact)": 0.2, "Trapezoidal (reject)": 0.4, "RK2 (reject)": 0.24}))
-    assert "the lowest KL is that of Trapezoidal (exact) at 16 to 64; among the paper's three, of RK2" in better
-    assert "TauLeaping at 0 of the 3 budgets compared (16, 32 and 64 evaluations" in better
-    assert "lowers the KL of Trapezoidal by 4 times" in better
-    assert "raises the KL of RK2 by 4.3 times" in better
-    worse = told(imagined({}, {"Trapezoidal (exact)": 0.9, "Euler": 0.4}))
-    assert "the lowest KL is that of Euler at 16 to 64; among the paper's three, of TauLeaping" in worse
-    assert "TauLeaping at 3 of the 3 budgets compared" in worse
-    crossing = told(imagined({"Trapezoidal": 2.0}, {"Trapezoidal (exact)": 3.0, "Trapezoidal (reject)": 9.0}))
-    assert "TauLeaping (reject) at 16 and Trapezoidal (exact) at 32 to 64" in crossing
+    better = told(imagined({}, {SAFE: 0.2, MINE: 0.4, RK: 0.24}))
+    assert f"the lowest KL is that of {SAFE} at 16 to 64; among the paper's three, of {RK}" in better
+    assert "tau-leaping at 0 of the 3 budgets compared (16, 32 and 64 evaluations" in better
+    assert "lowers the KL of theta-Trapezoidal by 4 times" in better
+    assert "raises the KL of theta-RK-2 by 4.3 times" in better
+    worse = told(imagined({}, {SAFE: 0.9, EULER: 0.4}))
+    assert f"the lowest KL is that of {EULER} at 16 to 64; among the paper's three, of {TAU}" in worse
+    assert "tau-leaping at 3 of the 3 budgets compared" in worse
+    crossing = told(imagined({MINE: 2.0}, {SAFE: 3.0, MINE: 9.0}))
+    assert f"{TAU} at 16 and {SAFE} at 32 to 64" in crossing
 
 
 def test_toy_words_about_tweedie_need_it_to_be_exact() -> None:
-    points = imagined({})
-    assert "Tweedie is out of this contest" in told(points)
-    off = [replace(p, tv_exact=0.01, kl_exact=1e-3) if p.solver == "Tweedie" else p for p in points]
-    assert "Tweedie is out of this contest" not in told(off)
+    assert "Tweedie is out of this contest" in told(imagined({}))
+    assert "Tweedie is out of this contest" not in told(imagined({}, tweedie=1e-3))
 
 
 def test_toy_words_without_enough_samples() -> None:
     text = told(imagined({}))
-    assert "TauLeaping: too few points for a line" in text
+    assert "tau-leaping: too few points for a line" in text
     assert "No sampled point is above 5 times the noise floor" in text
+
+
+def test_toy_claims() -> None:
+    def verdicts(study: Study) -> list[str]:
+        return [claim.verdict for claim in claims_of(study, exact_fits(study))]
+
+    # quadratic; faster than tau-leaping; second order; faster than linear; below theta-RK-2; below tau-leaping
+    assert verdicts(imagined({}, {MINE: 0.2})) == ["agrees", "differs", "differs", "agrees", "agrees", "agrees"]
+    assert verdicts(imagined({MINE: 2.0}, {MINE: 90.0})) == [
+        *["differs", "agrees", "agrees"],
+        *["agrees", "differs", "differs"],
+    ]
+    assert verdicts(imagined({RK: 0.4}))[3:5] == ["differs", "agrees"]
 
 
 # --- uniformization
@@ -190,17 +208,17 @@ def uniformization_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report
 
 def test_uniformization_files(uniformization_run: tuple[Report, Path]) -> None:
     report, folder = uniformization_run
-    check_files(report, folder, "uniformization.png", "uniformization.csv", "uniformization.json")
+    check_files(report, folder, *(f"uniformization.{end}" for end in ("md", "png", "csv", "json")))
     rows, card = rows_of(folder / "uniformization.csv"), json.loads((folder / "uniformization.json").read_text())
     for name in card["settings"]["models"]:
         own = [row for row in rows if row["model"] == name]
         assert [row["stage"] for row in own] == ["start", *["walk"] * 16, "finish"]
         # evaluations add up, and the finish takes one
-        assert np.cumsum([float(row["evaluations"]) for row in own]) == pytest.approx([float(r["total"]) for r in own])
-        assert float(own[-1]["evaluations"]) == pytest.approx(1)
+        assert np.cumsum([float(row["new"]) for row in own]) == pytest.approx([float(r["evaluations"]) for r in own])
+        assert float(own[-1]["new"]) == pytest.approx(1)
         found = card["settled"][name]
-        spent = {float(row["t"]): float(row["total"]) for row in own}
-        end = float(own[-2]["total"])
+        spent = {float(row["t"]): float(row["evaluations"]) for row in own}
+        end = float(own[-2]["evaluations"])
         assert found["share_after"] == pytest.approx(1 - spent[found["t"]] / end)
         assert f"{100 * found['share_after']:.0f}% of the evaluations were spent afterwards" in flat(report)
         assert f"{name}: {end:.1f} evaluations per sample" in flat(report)
@@ -221,7 +239,7 @@ def test_uniformization_rate_is_that_of_the_candidates(uniformization_run: tuple
             edges = [high * (low / high) ** (n / count) for n in range(count + 1)]
             ceilings = [1 / -math.expm1(-b) - 1 / model.process.states for b in edges[1:]]
             mean = model.length * sum(r * (a - b) for r, a, b in zip(ceilings, edges[:-1], edges[1:], strict=True))
-            assert abs(float(after["evaluations"]) - mean) < 6.5 * math.sqrt(mean / 2000)
+            assert abs(float(after["new"]) - mean) < 6.5 * math.sqrt(mean / 2000)
 
 
 @pytest.mark.parametrize("name", uniformization.MODELS)
@@ -237,24 +255,37 @@ def test_law_at_is_the_forward_process(name: str, t: float) -> None:
     np.testing.assert_allclose(uniformization.law_at(model, t).flatten().numpy(), expected, rtol=1e-10)
 
 
-def walk_row(t: float, total: float, value: float, stage: str = "walk") -> uniformization.Row:
-    return uniformization.Row("toy15", stage, t, 12 - t, 0.0, total, None, value, value, value, value)
+def walk_row(t: float, total: float, value: float, stage: str = "walk", rate: float = 1.0) -> dict[str, Any]:
+    told = {"stage": stage, "t": t, "backward": 12 - t, "evaluations": total, "rate": rate}
+    return told | {"kl_exact": value, "kl_mc": value}
 
 
 def test_settled_is_for_good() -> None:
     """The KL comes near its last value, leaves, and comes back: only the return counts."""
     values = [0.5, 0.0104, 0.3, 0.0109, 0.0095, 0.01]
     rows = [walk_row(12 - n, 2.0 * n, v) for n, v in enumerate(values)]
-    found = uniformization.settle([*rows, walk_row(0.0, 11.0, 0.0, "finish")], 1e-3)
-    assert found.t == 9
-    assert found.share_after == pytest.approx(0.4)
-    assert found.kl_mc == 0.0109
+    found = uniformization.settle([*rows, walk_row(0.0, 11.0, 0.0, "finish")], 1e-6)
+    assert found["t"] == 9
+    assert found["share_after"] == pytest.approx(0.4)
+    assert found["kl_mc"] == 0.0109
 
 
 def test_settled_with_infinite_values() -> None:
-    found = uniformization.settle([walk_row(2.0, 0.0, math.inf), walk_row(1.0, 3.0, math.inf)], 1e-3)
-    assert found.t == 1
-    assert found.share_after == 0
+    found = uniformization.settle([walk_row(2.0, 0.0, math.inf), walk_row(1.0, 3.0, math.inf)], 1e-6)
+    assert found["t"] == 1
+    assert found["share_after"] == 0
+    assert found["gain"] is None
+
+
+@pytest.mark.parametrize(
+    ("early", "rate", "verdict"), [(1.0, 20.0, "agrees"), (8.0, 20.0, "differs"), (1.0, 5.0, "differs")]
+)
+def test_uniformization_claims(early: float, rate: float, verdict: str) -> None:
+    """Most evaluations must come after the KL has settled, and much faster than at first."""
+    rows = [walk_row(12.0, 0.0, 0.5, "start"), walk_row(6.0, early, 0.01), walk_row(1.0, 10.0, 0.01, rate=rate)]
+    [claim] = uniformization.claims({"toy15": uniformization.settle(rows, 1e-6)})
+    assert claim.verdict == verdict
+    assert f"{100 - 10 * early:.0f}% of them after the KL has settled" in claim.found
 
 
 def test_uniformization_with_hardly_any_samples(tmp_path: Path) -> None:
@@ -294,7 +325,7 @@ def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
     target.write_text("old")
 
     def fail_midway() -> None:
-        with whole(target) as part:
+        with replacing(target) as part:
             part.write_text("half")
             raise RuntimeError("midway")
 
@@ -309,12 +340,12 @@ def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
-    with bar(True, "work to do", 2) as advance:
+    with progress_bar(True, "work to do", 2) as advance:
         advance(1)
     shown = capsys.readouterr()
     assert "work to do" in shown.err
     assert shown.out == ""
-    with bar(None, "work to do", 2) as advance:  # no terminal here
+    with progress_bar(None, "work to do", 2) as advance:  # no terminal here
         advance(1)
     assert capsys.readouterr().err == ""
 

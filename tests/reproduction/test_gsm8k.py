@@ -15,12 +15,13 @@ import thetaleap as tl
 from tests import number_llm
 from tests.conftest import DATA
 from thetaleap.cli import app
-from thetaleap.evaluation.metrics.accuracy import flexible_answer, same_answer, strict_answer, wilson
-from thetaleap.models.hf.answering import Answer
+from thetaleap.evaluation.metrics.accuracy import Accuracy, flexible_answer, same_answer, strict_answer, wilson
 from thetaleap.models.hf.llm import llada, vocabulary_of
 from thetaleap.reproduction import EXPERIMENTS, Report, gsm8k
-from thetaleap.reproduction._gsm8k_page import PAPER, describe, sentences
-from thetaleap.reproduction.gsm8k import METHODS, Question, prompt_for, read_questions, within
+from thetaleap.reproduction.gsm8k import COLUMNS, PAPER, Question, facts, figures, prompt_for, read_questions, within
+from thetaleap.reproduction.pages import describe
+from thetaleap.reproduction.study import Row, Study
+from thetaleap.reproduction.study import row as made
 
 pytest.importorskip("transformers", reason="needs the extra 'hub'")
 
@@ -60,26 +61,25 @@ def test_files_agree(ran: tuple[Report, Path]) -> None:
     card = json.loads((out / "gsm8k.json").read_text())
     assert card["paper"] == PAPER
     assert card["settings"]["num"] == 2
-    assert any(int(row["right"]) for row in rows), "some are right, else little is tested"
-    assert [(row["method"], int(row["nfe"])) for row in rows] == [(name, nfe) for name in METHODS for nfe in BUDGETS]
+    assert any(int(row["accuracy_right"]) for row in rows), "some are right, else little is tested"
+    assert [(row["method"], int(row["nfe"])) for row in rows] == [(name, nfe) for name in PAPER for nfe in BUDGETS]
     written = [json.loads(line) for line in (out / "gsm8k-answers.jsonl").read_text().splitlines()]
     assert len(written) == len(rows) * 2
     for row, entry in zip(rows, card["rows"], strict=True):
         mine = [one for one in written if (one["method"], one["nfe"]) == (row["method"], int(row["nfe"]))]
         solutions = [LINES[one["question"]][1] for one in mine]
-        for end, found in {"": flexible_answer, "_strict": strict_answer}.items():
+        for name, found in {"accuracy": flexible_answer, "strict": strict_answer}.items():
             right = sum(same_answer(found(one["text"]), s) for one, s in zip(mine, solutions, strict=True))
-            assert int(row[f"right{end}"]) == right == entry[f"right{end}"]
-            assert (float(row[f"low{end}"]), float(row[f"high{end}"])) == pytest.approx(wilson(right, 2))
+            assert int(row[f"{name}_right"]) == right == entry[f"{name}_right"]
+            assert (float(row[f"{name}_low"]), float(row[f"{name}_high"])) == pytest.approx(wilson(right, 2))
         assert float(row["evaluations"]) == sum(one["evaluations"] for one in mine) / 2
         assert int(row["most_evaluations"]) == max(one["evaluations"] for one in mine)
         assert entry["paper"] is None, "the paper has no such budgets"
-        method = METHODS[row["method"]](BLOCK, None)
-        over = isinstance(method, tl.Blocks) and row["nfe"] == "4"
+        over = row["method"].endswith("in blocks") and row["nfe"] == "4"
         assert (int(row["most_evaluations"]) > int(row["nfe"])) <= over
     assert (out / "gsm8k.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "gsm8k.md").read_text()
-    assert all(f"| {name} | {nfe} |" in page for name in METHODS for nfe in BUDGETS)
+    assert all(f"| {name} | {nfe} |" in page for name in PAPER for nfe in BUDGETS)
     assert "not ours: it is what the paper reports" in " ".join(report.text.split())
 
 
@@ -122,13 +122,11 @@ def test_by_the_command_line(folder: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_paper_s_figures_stand_beside_its_budgets() -> None:
-    row = gsm8k._row("theta-Trapezoidal, blocks", 128, 48, [Question("?", "#### 7")], ["it is 7"], [Answer([], 90)], 8)
-    assert (row.paper, row.right, row.right_strict, row.evaluations) == (0.574, 1, 0, 90.0)
-    other = gsm8k._row(
-        "theta-Trapezoidal, blocks", 128, 48, [Question("?", "#### 7")], ["it is 8"], [Answer([], 90)], 4
-    )
-    assert (other.paper, other.right) == (None, 0)
-    assert set(PAPER) == set(METHODS)
+    question, method = [Question("?", "#### 7")], "theta-Trapezoidal in blocks"
+    one = figures(method, 128, question, ["it is 7"], 8)
+    assert (one["paper"], one["accuracy"].right, one["strict"].right) == (0.574, 1, 0)
+    other = figures(method, 128, question, ["it is 8"], 4)
+    assert (other["paper"], other["accuracy"].right) == (None, 0)
 
 
 def test_budgets(model: Any) -> None:
@@ -162,26 +160,27 @@ def test_all_questions_are_read() -> None:
 
 
 def test_words_follow_the_numbers() -> None:
-    def row(method: str, right: int, nfe: int = 64, most: int = 64) -> gsm8k.Row:
-        low, high = wilson(right, 100)
-        return gsm8k.Row(
-            method, nfe, 32, 100, right, right / 100, low, high, 0, 0.0, 0.0, 0.04, 60.0, most, PAPER[method].get("64")
-        )
+    def row(method: str, right: int, nfe: int = 64, most: int = 64) -> Row:
+        shares = {"accuracy": Accuracy.of(right, 100), "strict": Accuracy.of(0, 100), "paper": PAPER[method]["64"]}
+        return made(method, nfe=nfe, num=100, evaluations=60.0, most_evaluations=most, **shares)
 
-    first, second, third, fourth = METHODS
-    rows = [row(first, 10), row(second, 40), row(third, 45), row(fourth, 8, most=96)]
-    found = sentences(rows)
-    assert found[0] == (
-        f"At 64 evaluations {third} has the most answers right, 45 of 100; the interval is above those of {first} and "
+    def said(rows: list[Row]) -> str:
+        settings = {"num": 100, "questions": "a", "model": "b", "new": 8, "temperature": 0.5, "chat_template": True}
+        study = Study.of("gsm8k", rows)
+        return " ".join(describe("gsm8k", study, COLUMNS, settings=settings | {"block": 8}, **facts(study)).split())
+
+    first, second, third, fourth = PAPER
+    text = said([row(first, 10), row(second, 40), row(third, 45), row(fourth, 8, most=96)])
+    assert (
+        f"- At 64 evaluations {third} has the most right, 45 of 100; the interval is above those of {first} and "
         f"{fourth}; the interval overlaps those of {second}."
-    )
-    assert found[1].startswith(f"More than the budget was spent by {fourth} at 64 (at most 96): ")
-    tie = sentences([row(first, 40), row(second, 40), row(third, 8), row(fourth, 7)])[0]
-    assert f"{first} and {second} have the most answers right, 40 of 100; the interval is above" in tie
-    none = [row(name, 0) for name in METHODS]
-    assert sentences(none) == ["At 64 evaluations no method has an answer right."]
-    settings = {"num": 100, "questions": "a", "model": "b", "new": 8, "temperature": 0.5, "chat_template": True}
-    assert "45.0 (35.6 to 54.8)" in describe(rows, {**settings, "block": 8})
+    ) in text
+    assert f"- More than the budget was spent by {fourth} at 64 (at most 96): " in text
+    assert "45.0 (35.6 to 54.8)" in text
+    tie = said([row(first, 40), row(second, 40), row(third, 8), row(fourth, 7)])
+    assert f"{first} and {second} have the most right, 40 of 100; the interval is above" in tie
+    assert "More than the budget" not in tie
+    assert "- At 64 evaluations no method has an answer right." in said([row(name, 0) for name in PAPER])
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,31 @@ from tests.conftest import DATA
 from tests.models import test_maskgit as tiny
 from thetaleap import files
 from thetaleap.evaluation.judges.inception import fid_features
-from thetaleap.evaluation.metrics.accuracy import wilson
+from thetaleap.evaluation.metrics.accuracy import Accuracy, wilson
 from thetaleap.evaluation.metrics.digits import digit_features, digit_labels, digit_precision_recall, judge
+from thetaleap.evaluation.metrics.sequences import Measured
 from thetaleap.reproduction import Report, images
-from thetaleap.reproduction._images_page import EULER, HALF, PARALLEL, RK2, TAU, THIRD, claims_of, describe, sentences
-from thetaleap.reproduction._output import Claim
-from thetaleap.reproduction.images import METHODS, Row, by_class, measure_of, read_reference
+from thetaleap.reproduction.images import (
+    COLUMNS,
+    EULER,
+    HALF,
+    PARALLEL,
+    RK2,
+    TAU,
+    THIRD,
+    USED,
+    by_class,
+    claims_of,
+    measure_of,
+    read_reference,
+)
+from thetaleap.reproduction.pages import describe
+from thetaleap.reproduction.rules import Claim
+from thetaleap.reproduction.study import Row, Study, ranking, shown
+from thetaleap.reproduction.study import row as made
 
 NUM, BUDGETS = 43, (4, 8)
-ONE_LOOK = ["Euler", "tau-leaping", "Tweedie", "parallel decoding", "multistep", "low discrepancy"]
+ONE_STAGE = ["Euler", "tau-leaping", "Tweedie tau-leaping", "parallel decoding", "multistep", "low discrepancy"]
 
 
 def one_of_each() -> Tensor:
@@ -69,12 +85,13 @@ def test_files_agree(ran: tuple[Report, Path, Tensor]) -> None:
     names = sorted(path.name for path in report.files)
     assert {*grids, "images.md", "images.csv", "images.json", "images.png"} < set(names)
     assert names == sorted(path.name for path in folder.iterdir())
-    assert len(names) == 4 + len(METHODS)
+    assert len(names) == 4 + len(USED)
     rows, card = rows_of(folder), json.loads((folder / "images.json").read_text())
     page = (folder / "images.md").read_text()
     for row, entry in zip(rows, card["rows"], strict=True):
         assert {key: str(value if value is not None else "") for key, value in entry.items()} == row
-        line = f"| {row['method']} | {row['nfe']} | {float(row['evaluations']):.1f} | {float(row['distance']):.1f} |"
+        told = shown({key: float(row[key]) for key in ("distance", "distance_se")}, "distance")
+        line = f"| {row['method']} | {row['nfe']} | {float(row['evaluations']):.1f} | {told} |"
         assert line in page
     assert [claim["paper"] for claim in card["claims"]] == [claim.paper for claim in report.claims]
     assert all(f"]({name})" in page for name in names if name.endswith(".png"))
@@ -83,14 +100,16 @@ def test_files_agree(ran: tuple[Report, Path, Tensor]) -> None:
 
 
 def test_budgets_count_guidance_twice(ran: tuple[Report, Path, Tensor]) -> None:
-    """At 4 evaluations, two looks: one step and the finish, or one of two stages without."""
+    """At 4 evaluations, two stages: one step and the finish, or one of two stages without."""
     found = {(row["method"], row["nfe"]): row for row in rows_of(ran[1])}
     at_four = [method for method, nfe in found if nfe == "4"]
-    assert at_four == [name for name in METHODS if name in [*ONE_LOOK, "exponential Trapezoidal"]]
-    assert [method for method, nfe in found if nfe == "8"] == list(METHODS)
+    assert at_four == [name for name in USED if name in [*ONE_STAGE, "exponential Trapezoidal"]]
+    assert [method for method, nfe in found if nfe == "8"] == list(USED)
     assert all(float(row["evaluations"]) <= int(nfe) for (_, nfe), row in found.items())
-    steps = {name: found[name, "8"]["steps"] for name in ("Euler", "Tweedie", "theta-RK-2 (1/3)", "multistep")}
-    assert steps == {"Euler": "3", "Tweedie": "4", "theta-RK-2 (1/3)": "1", "multistep": "4"}
+    steps = {
+        name: found[name, "8"]["steps"] for name in ("Euler", "Tweedie tau-leaping", "theta-RK-2 (1/3)", "multistep")
+    }
+    assert steps == {"Euler": "3", "Tweedie tau-leaping": "4", "theta-RK-2 (1/3)": "1", "multistep": "4"}
 
 
 def test_numbers(ran: tuple[Report, Path, Tensor]) -> None:
@@ -107,25 +126,25 @@ def test_numbers(ran: tuple[Report, Path, Tensor]) -> None:
     assert 0 < right < NUM
     for row in rows_of(folder):
         assert float(row["distance"]) == pytest.approx(expected, rel=1e-4)
-        assert int(row["right"]) == right
-        assert (float(row["low"]), float(row["high"])) == pytest.approx(wilson(right, NUM))
+        assert int(row["accuracy_right"]) == right
+        assert (float(row["accuracy_low"]), float(row["accuracy_high"])) == pytest.approx(wilson(right, NUM))
         assert (row["precision"], row["recall"]) == ("", "")
 
 
 def test_grids_have_a_row_for_each_class(ran: tuple[Report, Path, Tensor]) -> None:
     _, folder, shown = ran
     grey = shown.repeat_interleave(4, 0).view(40, 1, 14, 14) / 7  # 43 samples are at least four of each
-    pixels = (imread(folder / "images-tweedie.png")[:, :, :3] * 255).round()
+    pixels = (imread(folder / "images-tweedie-tau-leaping.png")[:, :, :3] * 255).round()
     np.testing.assert_array_equal(pixels, files.mosaic(grey, 4).numpy())
     few = by_class(torch.arange(7).unsqueeze(1), torch.arange(7) % 3)
     assert few.squeeze(2).tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_without_guidance_a_look_counts_once(tmp_path: Path) -> None:
+def test_without_guidance_a_stage_counts_once(tmp_path: Path) -> None:
     report = images.run(tmp_path, num=40, progress=False, model=stamps(one_of_each()), budgets=(3,), guidance=0.0)
     rows = rows_of(tmp_path)
-    assert [row["method"] for row in rows] == list(METHODS)
-    assert "Without guidance the network runs once for each look." in flat(report)
+    assert [row["method"] for row in rows] == list(USED)
+    assert "Without guidance the network runs once for each stage." in flat(report)
 
 
 @pytest.mark.data
@@ -166,7 +185,7 @@ def test_fid_of_a_model_with_a_decoder(tmp_path: Path, monkeypatch: pytest.Monke
     expected = np.sum((seen.mean(0) - 0.5) ** 2) + np.trace(own) + 6 - 2 * root
     row = next(row for row in rows_of(out) if row["method"] == "multistep")
     assert float(row["distance"]) == pytest.approx(expected, rel=1e-5)
-    assert (row["accuracy"], row["right"]) == ("", "")
+    assert row["accuracy"] == ""
     assert "The distance is FID." in flat(report)
     assert not any("digits" in claim.found or "50,000" in claim.paper for claim in report.claims)
     with pytest.raises(ValueError, match="data='a': is for digits"):
@@ -246,14 +265,14 @@ def test_errors(tmp_path: Path) -> None:
 SETTINGS = {"distance": "squared Fréchet distance", "positions": 196}
 
 
-def row(method: str, nfe: int, distance: float, error: float = 1.0, accuracy: float | None = None) -> Row:
-    return Row(method, nfe, 1, 40, nfe, distance, error, 0.5, None, accuracy, 0.0, 1.0, None, None)
+def row(method: str, nfe: int, distance: float, error: float = 1.0, right: int | None = None) -> Row:
+    seen = None if right is None else Accuracy.of(right, 40)
+    return made(method, nfe=nfe, evaluations=float(nfe), num=40, distance=Measured(distance, error), accuracy=seen)
 
 
 def claims(rows: list[Row]) -> dict[str, Claim]:
-    made = claims_of(rows, SETTINGS)
     names = ["all", "best", "parallel few", "parallel many", "rk2", "half", "first-hitting", "fid"]
-    return dict(zip(names, made, strict=True))
+    return dict(zip(names, claims_of(Study.of("images", rows), SETTINGS), strict=True))
 
 
 def test_verdicts_follow_the_numbers() -> None:
@@ -274,16 +293,16 @@ def test_verdicts_follow_the_numbers() -> None:
     }
     assert found["all"].found == (
         f"on digits, with another model and another distance, {THIRD} is below {EULER} at 8 and 32 and {TAU} at 8 and "
-        f"32 (at 32: {EULER} 31.0 ± 1.0, {TAU} 33.0 ± 1.0, {THIRD} 20.0 ± 1.0)"
+        f"32 in distance (at 32: {THIRD} 20.0 ± 1.0; {EULER} 31.0 ± 1.0; {TAU} 33.0 ± 1.0)"
     )
-    assert found["best"].found.count(f"not to be told from {HALF} at 32") == 1
+    assert found["best"].found.count(f"indistinguishable from {HALF} at 32") == 1
     assert claims([*rows, row(HALF, 16, 41), row(THIRD, 16, 20)])["best"].verdict == "agrees", "ahead of each somewhere"
     assert found["rk2"].found.endswith("; more samples may tell")
     worse = claims([*rows, row(THIRD, 16, 50), row(EULER, 16, 40), row(HALF, 64, 40), row(THIRD, 64, 20)])
     assert worse["all"].verdict == "differs"
     assert f"above {EULER} at 16" in worse["all"].found
     assert worse["half"].verdict == "differs"
-    assert "at 64 they are to be told apart" in worse["half"].found
+    assert f"{HALF} is above {THIRD} at 64" in worse["half"].found
     assert claims([row(HALF, 8, 40), row(THIRD, 8, 41)])["half"].verdict == "cannot be checked here", "not many"
     alone = claims([row(EULER, 4, 90), row(TAU, 4, 95)])
     assert {claim.verdict for claim in alone.values()} == {"cannot be checked here"}
@@ -291,12 +310,16 @@ def test_verdicts_follow_the_numbers() -> None:
 
 
 def test_sentences_follow_the_numbers() -> None:
-    rows = [row(EULER, 8, 50, accuracy=0.5), row(TAU, 8, 53, accuracy=0.75), row(RK2, 8, 90, accuracy=0.75)]
-    assert sentences(rows) == [
-        f"With 8 evaluations {EULER} has the smallest distance, 50.0 ± 1.0, not to be told from {TAU}; most classes "
+    def said(rows: list[Row]) -> str:
+        settings = {**SETTINGS, "model": "m", "num": 40, "guidance": 3.0, "cost": 2}
+        study = Study.of("images", rows)
+        told = {"settings": settings, "claims": claims_of(study, settings), "ranking": ranking(study, "distance")}
+        return " ".join(describe("images", study, COLUMNS, **told).split())
+
+    text = said([row(EULER, 8, 50, right=20), row(TAU, 8, 53, right=30), row(RK2, 8, 90, right=30)])
+    assert (
+        f"- With 8 evaluations {EULER} has the smallest distance, 50.0 ± 1.0, indistinguishable from {TAU}; most classes "
         f"are right with {TAU} and {RK2}, 75%."
-    ]
-    assert sentences([row(EULER, 8, 50)]) == [f"With 8 evaluations {EULER} has the smallest distance, 50.0 ± 1.0."]
-    settings = {**SETTINGS, "model": "m", "num": 40, "guidance": 3.0, "cost": 2}
-    text = " ".join(describe(rows, settings, claims_of(rows, SETTINGS)).split())
+    ) in text
+    assert f"- With 8 evaluations {EULER} has the smallest distance, 50.0 ± 1.0. " in said([row(EULER, 8, 50)])
     assert "The paper: first-hitting is ahead up to 8 evaluations. Cannot be checked here: it is exact" in text

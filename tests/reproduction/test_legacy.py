@@ -11,7 +11,7 @@ from torch import Tensor
 
 import thetaleap as tl
 from thetaleap.models.oracles import Mixture
-from thetaleap.reproduction._legacy import LAWS, Law, Legacy, drawn, exponential
+from thetaleap.reproduction.legacy import LAWS, Law, Legacy, drawn, exponential
 
 ALARM = 5.4
 """Standard errors of a binomial share, beyond which by chance is less than 1e-7."""

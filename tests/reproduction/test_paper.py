@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.conftest import DATA
-from thetaleap.reproduction._paper import ENTROPY, GPT2, LLAMA, POSITIVE, RK2, SHORT, TABLES, TAU, TEXT, Table
+from thetaleap.reproduction.paper import ENTROPY, GPT2, LLAMA, POSITIVE, RK2, SHORT, TABLES, TAU, TEXT, Table
 
 SOURCE = DATA.parent / "paper" / "fast-solvers.tex"
 
@@ -28,7 +28,7 @@ def rows_of(label: str) -> tuple[list[int], dict[str, list[list[float]]]]:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.label)
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.label)
 def test_the_figures_are_the_paper_s(table: Table) -> None:
     header, found = rows_of(table.label)
     assert set(found) == set(table.values)

@@ -14,11 +14,23 @@ from torch import Tensor
 
 import thetaleap as tl
 from thetaleap.core.free import FREE
-from thetaleap.evaluation.metrics.accuracy import wilson
+from thetaleap.evaluation.metrics.accuracy import Accuracy, wilson
 from thetaleap.models.tokenizers import Lexicon
 from thetaleap.reproduction import Report, sums
-from thetaleap.reproduction._sums_page import claims_of, found, sentences
-from thetaleap.reproduction.sums import METHODS, STOP, Row, answer_of, questions
+from thetaleap.reproduction.pages import describe
+from thetaleap.reproduction.study import Row, Study
+from thetaleap.reproduction.study import row as made
+from thetaleap.reproduction.sums import (
+    COLUMNS,
+    SOLVERS,
+    STOP,
+    answer_of,
+    budgets_for,
+    claims_of,
+    facts,
+    found,
+    questions,
+)
 from thetaleap.training.sums import LENGTH, WORDS, encoded, problems, result_of
 
 NUM, BUDGETS, WRONG, TEMPERATURE = 40, (2, 24), 0.4, 0.1
@@ -67,8 +79,8 @@ def test_files_agree(ran: tuple[Report, Path]) -> None:
         assert {key: str(value if value is not None else "") for key, value in entry.items()} == row
         mine = [one for one in answers if (one["method"], str(one["nfe"] or "")) == (row["method"], row["nfe"])]
         right = sum(result_of(one["answer"]) == one["result"] for one in mine)
-        assert (len(mine), right) == (NUM, int(row["right"]))
-        assert (float(row["low"]), float(row["high"])) == pytest.approx(wilson(right, NUM))
+        assert (len(mine), right) == (NUM, int(row["accuracy_right"]))
+        assert (float(row["accuracy_low"]), float(row["accuracy_high"])) == pytest.approx(wilson(right, NUM))
         assert f"| {row['method']} | {row['nfe'] or '-'} | {float(row['evaluations']):.1f} |" in page
         assert not row["nfe"] or int(row["most_evaluations"]) <= int(row["nfe"])
     assert [claim.verdict for claim in report.claims] == ["cannot be checked here"] * 3
@@ -81,13 +93,13 @@ def test_which_budgets() -> None:
     model, fewest = knowing(), -(-free // 8)
     for name, least in {
         "Semi-AR (random)": 1,
-        "theta-Trapezoidal": 3,
+        "theta-Trapezoidal (exact rule)": 3,
         "theta-Trapezoidal in blocks": 3 * fewest,
         "multistep in blocks": fewest,
         "exponential Trapezoidal in blocks": 2 * fewest,
     }.items():
-        assert sums._budgets(model, METHODS[name], list(range(1, 64)), free) == list(range(least, 64)), name
-    assert sums._budgets(model, METHODS["first-hitting"], [2], free) == [None]
+        assert budgets_for(model, SOLVERS[name], list(range(1, 64)), free) == list(range(least, 64)), name
+    assert budgets_for(model, SOLVERS["first-hitting"], [2], free) == [None]
 
 
 def test_shares_are_the_model_s_own(ran: tuple[Report, Path]) -> None:
@@ -100,17 +112,17 @@ def test_shares_are_the_model_s_own(ran: tuple[Report, Path]) -> None:
     right, wrong = ((p ** (1 / TEMPERATURE)) for p in (1 - WRONG, WRONG))
     expected = right / (right + wrong)
     rows = rows_of(ran[1])
-    assert min(int(row["right"]) for row in rows) < NUM
-    assert {row["method"] for row in rows} == set(METHODS)
+    assert min(int(row["accuracy_right"]) for row in rows) < NUM
+    assert {row["method"] for row in rows} == set(SOLVERS)
     for row in rows:
-        assert row["right"] == row["right_worked"], "all else is known"
+        assert row["accuracy_right"] == row["worked_right"], "all else is known"
         side = "two-sided" if row["method"] != "Semi-AR (confidence)" else "less"
-        assert stats.binomtest(int(row["right"]), NUM, expected, side).pvalue > 1e-8, row
+        assert stats.binomtest(int(row["accuracy_right"]), NUM, expected, side).pvalue > 1e-8, row
 
 
 def test_a_model_that_knows_is_always_right(tmp_path: Path) -> None:
     sums.run(tmp_path, num=5, progress=False, model=knowing(num=5), budgets=(24,))
-    assert {(row["right"], row["right_worked"]) for row in rows_of(tmp_path)} == {("5", "5")}
+    assert {(row["accuracy_right"], row["worked_right"]) for row in rows_of(tmp_path)} == {("5", "5")}
     assert json.loads((tmp_path / "sums.json").read_text())["settings"]["temperature"] == 0.5, "the paper's"
 
 
@@ -149,32 +161,44 @@ def test_errors(tmp_path: Path) -> None:
 
 
 def row(method: str, nfe: int | None, right: int) -> Row:
-    low, high = wilson(right, 100)
-    return Row(method, nfe, 1, 100, right, right / 100, low, high, 0, 0.0, 0.0, 0.04, float(nfe or 30), nfe or 30)
+    none = Accuracy.of(0, 100)
+    return made(method, nfe=nfe, num=100, evaluations=float(nfe or 30), accuracy=Accuracy.of(right, 100), worked=none)
+
+
+def sentences(rows: list[Row]) -> str:
+    """All that the page says of rows."""
+    settings = {"num": 100, "model": "m", "free": 20.0, "temperature": 0.5, "block": 8}
+    study = Study.of("sums", rows)
+    return " ".join(describe("sums", study, COLUMNS, settings=settings, claims=[], **facts(study)).split())
 
 
 def test_words_follow_the_numbers() -> None:
-    semi, other, flat, blocks = list(METHODS)[:4]
+    semi, other, flat, blocks = list(SOLVERS)[:4]
     rows = [row(semi, 8, 30), row(other, 8, 60), row(flat, 8, 62), row(blocks, 32, 90), row(flat, 32, 80)]
     rows += [row(semi, 32, 40), row("multistep", 2, 0), row("first-hitting", None, 88)]
-    assert sentences(rows) == [
-        "With 2 evaluations no method has a sum right.",
-        f"With 8 evaluations {flat}: 62 of 100 right, the most; the interval is above those of {semi}.",
-        f"With 32 evaluations {blocks}: 90 of 100 right, the most; the interval is above those of {semi}.",
-        "Exact sampling (first-hitting) has 88.0% right in 30.0 evaluations; not clearly below it: "
-        f"{flat} from 32 on and {blocks} from 32 on.",
-    ]
+    assert sentences(rows).endswith(
+        "- At 2 evaluations no method has a sum right. "
+        f"- At 8 evaluations {flat} has the most right, 62 of 100; the interval is above those of {semi}; the interval "
+        f"overlaps those of {other}. "
+        f"- At 32 evaluations {blocks} has the most right, 90 of 100; the interval is above those of {semi}; the interval "
+        f"overlaps those of {flat}. "
+        "- Exact sampling (first-hitting) has 88.0% right in 30.0 evaluations; not clearly below it: "
+        f"{flat} from 32 on and {blocks} from 32 on."
+    )
     tie = sentences([row(semi, 8, 30), row(other, 8, 30), row("first-hitting", None, 90)])
-    assert tie[0] == f"With 8 evaluations {semi} and {other}: 30 of 100 right, the most."
-    assert tie[1] == "Exact sampling (first-hitting) has 90.0% right in 30.0 evaluations."
+    assert f"- At 8 evaluations {semi} and {other} have the most right, 30 of 100. " in tie
+    assert tie.endswith("- Exact sampling (first-hitting) has 90.0% right in 30.0 evaluations.")
     again = [row(semi, 4, 90), row(semi, 8, 20), row(semi, 16, 85), row(semi, 32, 99), row("first-hitting", None, 88)]
-    assert sentences(again)[-1].endswith(f"not clearly below it: {semi} from 16 on."), "what is near by chance is not"
-    few, many, blockwise = claims_of(rows, {"free": 20.0})
+    assert sentences(again).endswith(f"not clearly below it: {semi} from 16 on."), "what is near by chance is not"
+    study = Study.of("sums", rows)
+    few, many, blockwise = claims_of(study, {"free": 20.0})
+    assert {claim.verdict for claim in (few, many, blockwise)} == {"cannot be checked here"}
     assert few.found.endswith(
         f"On sums, {flat}: at 8 it has 62.0% right, above {semi} (30.0%) and level with {other} (60.0%)"
     )
     assert many.found.endswith(f"On sums, {flat}: at 32 it has 80.0% right, above {semi} (40.0%)")
     assert "LLaDA-8B-Instruct itself takes its weights" in blockwise.found
     assert blockwise.found.endswith(f"at 32 it has 90.0% right, level with {flat} (80.0%) and above {semi} (40.0%)")
-    assert found(rows, (blocks, semi), [8]) == f"On sums no budget of this run has room for {blocks} and the others"
-    assert found([row(semi, 8, 90), row(flat, 8, 30)], (flat, semi), [8]).endswith(f"below {semi} (90.0%)")
+    assert found(study, (blocks, semi), [8]) == f"On sums no budget of this run has room for {blocks} and the others"
+    level = Study.of("sums", [row(semi, 8, 90), row(flat, 8, 30)])
+    assert found(level, (flat, semi), [8]).endswith(f"below {semi} (90.0%)")

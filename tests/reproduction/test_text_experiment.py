@@ -15,12 +15,15 @@ from torch import Tensor
 import thetaleap as tl
 from thetaleap.evaluation.judges.ngram import NGram, fit
 from thetaleap.evaluation.metrics.digits import digit_distance
+from thetaleap.evaluation.metrics.sequences import Measured
 from thetaleap.models.hf.masked_lm import Letters
-from thetaleap.reproduction import _paper, positivity, text, theta
-from thetaleap.reproduction._output import Claim, Report
-from thetaleap.reproduction._text_page import LOOKS, claims_of, compare, sentences
-from thetaleap.reproduction.positivity import Watched
-from thetaleap.reproduction.text import LEGACY, METHODS, Row, budgets_of, critic_of
+from thetaleap.reproduction import paper, positivity, text, theta
+from thetaleap.reproduction.pages import describe
+from thetaleap.reproduction.positivity import HALVES, Watched
+from thetaleap.reproduction.rules import Claim, Report
+from thetaleap.reproduction.study import Row, Study, compare
+from thetaleap.reproduction.study import row as made
+from thetaleap.reproduction.text import COLUMNS, LEGACY, USED, budgets_of, claims_of, critic_of, facts
 
 LAW = (0.5, 0.3, 0.15, 0.05)
 LENGTH, NUM, BUDGETS = 24, 40, (4, 9)
@@ -69,19 +72,18 @@ def test_files_agree(ran: tuple[Report, Path]) -> None:
     assert sorted(path.name for path in report.files) == names == sorted(path.name for path in folder.iterdir())
     rows, card = rows_of(folder, "text"), json.loads((folder / "text.json").read_text())
     wanted = [("first-hitting", "")]
-    wanted += [(m, str(n)) for m in (METHODS | LEGACY) if m != "first-hitting" for n in BUDGETS]
+    wanted += [(m, str(n)) for m in USED + LEGACY if m != "first-hitting" for n in BUDGETS]
     assert [(row["method"], row["nfe"]) for row in rows] == wanted
-    assert list(LOOKS) == list(METHODS | LEGACY), "each has its line in the figure"
     page = (folder / "text.md").read_text()
     for row, entry in zip(rows, card["rows"], strict=True):
         assert {key: str(value if value is not None else "") for key, value in entry.items()} == row
         assert f"| {row['method']} | {row['nfe'] or '-'} | {float(row['evaluations']):.1f} |" in page
-    for table in _paper.TEXT.values():
+    for table in paper.TEXT.values():
         assert f"{table.about}." in page
-        assert f"| {_paper.TAU} | {' | '.join(f'{v:g}' for v in table.values[_paper.TAU].values())} |" in page
+        assert f"| {paper.TAU} | {' | '.join(f'{v:g}' for v in table.values[paper.TAU].values())} |" in page
     assert "None of this was measured here" in page
     assert "In the paper's main text theta-RK-2 has 36.33 at 1024 evaluations, not 33.971." in page
-    assert card["paper"]["unigram entropy"]["values"][_paper.FHS]["16"] == 7.843
+    assert card["paper"]["unigram entropy"]["values"][paper.FHS]["16"] == 7.843
     assert [claim["verdict"] for claim in card["claims"]] == [claim.verdict for claim in report.claims]
     samples = [json.loads(line) for line in (folder / "text-samples.jsonl").read_text().splitlines()]
     assert len(samples) == 2 * len(rows)
@@ -115,7 +117,7 @@ def test_what_is_said(ran: tuple[Report, Path]) -> None:
     assert all("needs RADD's weights and the judge, as in --model radd:FOLDER" in claim.found for claim in figures)
     trapezoidal = next(claim for claim in report.claims if "than Euler" in claim.paper)
     assert trapezoidal.verdict == "cannot be checked here", "all draw the same law"
-    assert "not to be told from Euler at 4 and 9" in trapezoidal.found
+    assert "indistinguishable from Euler at 4 and 9" in trapezoidal.found
 
 
 def test_without_masks(tmp_path: Path) -> None:
@@ -133,15 +135,16 @@ def test_without_masks(tmp_path: Path) -> None:
 
 
 def row(method: str, nfe: int | None, value: float, entropy: float = 7.0, error: float = 1.0, **more: Any) -> Row:
-    figures = {"bits": 1.0, "bits_se": 0.1, "repetition": 0.0, "repetition_se": 0.0, "paper_gpt2": None}
-    figures |= {"paper_llama": None, "paper_entropy": None, "num": 10, "evaluations": nfe or 1024, "kind": "paper"}
-    figures |= {"most_evaluations": nfe or 1024, "perplexity_se": error, "entropy_se": 0.01, **more}
-    return Row(method=method, nfe=nfe, perplexity=value, entropy=entropy, **figures)
+    """Perplexity with its error, and bits per token as these give it."""
+    figures = {"perplexity": Measured(value, error), "bits": Measured(math.log2(value), error / value / math.log(2))}
+    figures |= {"entropy": Measured(entropy, 0.01), "repetition": Measured(0.0, 0.0)}
+    told = {"kind": "paper", "paper_gpt2": None, "paper_llama": None, "paper_entropy": None, "num": 10}
+    return made(method, nfe=nfe, evaluations=float(nfe or 1024), **told | figures | more)
 
 
 def found(rows: list[Row], words: str, **settings: Any) -> Claim:
     told = {"model": "m", "judge": "j", "length": 24, **settings}
-    [claim] = [claim for claim in claims_of(rows, told) if words in claim.paper]
+    [claim] = [claim for claim in claims_of(Study.of("text", rows), told) if words in claim.paper]
     return claim
 
 
@@ -150,10 +153,9 @@ def test_verdicts_follow_the_numbers() -> None:
     words = "lower perplexity than tau-leaping"
     clear = [row(own, 16, 50), row(own, 32, 40), row(other, 16, 60), row(other, 32, 41)]
     assert found(clear, words).verdict == "agrees"
-    assert found(clear, words).found == (
-        "on m under j: theta-Trapezoidal is below tau-leaping at 16 and not to be told from tau-leaping at 32 "
-        "(at 32: theta-Trapezoidal 40.0 ± 1.0, entropy 7.00; tau-leaping 41.0 ± 1.0, entropy 7.00)"
-        "; over all budgets +0.000 ± 0.100 bits per token"
+    assert found(clear, words).found.startswith(
+        "on m under j: theta-Trapezoidal is below tau-leaping at 16 and indistinguishable from tau-leaping at 32 in bits "
+        "per token (at 32: theta-Trapezoidal 5.322 ± 0.036, entropy 7.00; tau-leaping 5.358 ± 0.035, entropy 7.00); over all budgets"
     )
     assert found([*clear, row(own, 64, 50), row(other, 64, 30)], words).verdict == "differs"
     assert found([row(own, 16, 50), row(other, 16, 51)], words).verdict == "cannot be checked here"
@@ -166,7 +168,7 @@ def test_verdicts_follow_the_numbers() -> None:
 
 def test_budgets_together_and_margins() -> None:
     def level(method: str, bits: float) -> list[Row]:
-        return [row(method, nfe, 50, bits=bits, bits_se=0.06) for nfe in (16, 32, 64, 128)]
+        return [row(method, nfe, 50, bits=Measured(bits, 0.06)) for nfe in (16, 32, 64, 128)]
 
     # four budgets with an error of 0.085 each have one of 0.042 together
     words, euler = "lower perplexity than Euler", level("Euler", 5.0)
@@ -174,13 +176,13 @@ def test_budgets_together_and_margins() -> None:
     assert found([*level("theta-Trapezoidal", 5.2), *euler], words).verdict == "differs"
     unsure = found([*level("theta-Trapezoidal", 4.9), *euler], words)
     assert unsure.verdict == "cannot be checked here"
-    assert unsure.found.endswith("; over all budgets -0.100 ± 0.042 bits per token; more samples may tell")
+    assert unsure.found.endswith("; over all budgets -0.100 ± 0.042; more samples may tell")
     # the paper has 52.4 against 86.3: 0.72 bits
     both, words = [*euler, *level("Tweedie tau-leaping", 5.1)], "tau-leaping beats Euler and Tweedie"
     assert found([*level("tau-leaping", 4.3), *both], words).verdict == "agrees"
     level_with = found([*level("tau-leaping", 5.0), *both], words)
     assert level_with.verdict == "differs"
-    assert level_with.found.endswith("over all budgets -0.050 ± 0.037 bits per token, where the paper's are -0.72")
+    assert level_with.found.endswith("over all budgets -0.050 ± 0.037, where the paper has -0.72")
 
 
 def test_exact_sampling_and_entropy() -> None:
@@ -190,23 +192,34 @@ def test_exact_sampling_and_entropy() -> None:
         assert found([exact, low], words).verdict == "agrees"
         assert found([exact, same], words).verdict == "differs"
         assert found([low], words).verdict == "cannot be checked here"
+    unsure = row("theta-Trapezoidal", 1024, 90, 7.0, error=30.0, entropy_se=0.3)
+    for words in ("than exact sampling (FHS)", "is then below that of exact sampling"):
+        assert found([exact, unsure], words).verdict == "cannot be checked here", "both 0 and the margin are possible"
     said = sentences([exact, row("Euler", 16, 150, 7.9), low])
-    assert said[0].startswith("At 16 evaluations Euler has the lowest perplexity, 150.0 ± 1.0 (entropy 7.900 ± 0.010)")
-    assert said[-2:] == [
-        "In both not to be told from it: none.",
-        "Lower in entropy than exact sampling: theta-Trapezoidal at 1024.",
-    ]
-    assert sentences([exact, same])[-2] == "In both not to be told from it: theta-Trapezoidal at 1024."
-    assert compare(exact, low, "entropy") == 1
+    assert "- At 16 evaluations Euler has the lowest perplexity, 150.0 ± 1.0 (entropy 7.900 ± 0.010)." in said
+    assert "- In both indistinguishable from it: none." in said
+    assert "- Lower in entropy than exact sampling: theta-Trapezoidal at 1024." in said
+    assert "- In both indistinguishable from it: theta-Trapezoidal at 1024." in sentences([exact, same])
+    assert compare("entropy", exact, low) == 1
+
+
+def sentences(rows: list[Row]) -> str:
+    """All that the page says of rows."""
+    settings = {"model": "m", "judge": "j", "length": 24, "num": 10, "block": 2, "reference": None, "left out": []}
+    study = Study.of("text", rows)
+    told = facts(study, settings) | {"claims": [], "settings": settings}
+    return " ".join(describe("text", study, COLUMNS, **told).split())
 
 
 def test_the_paper_s_own_model() -> None:
     told = {"model": "radd:folder", "judge": "gpt2-large", "length": 1024}
-    near = [row("Euler", 128, 90, paper_gpt2=86.276), row("tau-leaping", 128, 50, paper_gpt2=52.366)]
+    near = [row("Euler", 128, 90, paper_gpt2=86.276), row("tau-leaping", 128, 50, error=0.5, paper_gpt2=52.366)]
     met = found(near, "GPT-2 large (the full table", **told)
     assert (met.verdict, met.found) == ("agrees", "ours are 0.95 to 1.04 times the paper's, over 2 rows")
     far = [row("Euler", 128, 190, paper_gpt2=86.276)]
     assert found(far, "GPT-2 large (the full table", **told).verdict == "differs"
+    unsure = [row("Euler", 128, 90, error=4.0, paper_gpt2=86.276)]
+    assert found(unsure, "GPT-2 large (the full table", **told).verdict == "cannot be checked here"
     assert found(near, "LLaMA 3 8B", **told).verdict == "cannot be checked here"
     assert found(near, "unigram entropy", **told | {"judge": "llama-3-8b"}).verdict == "cannot be checked here"
     both = [row("Euler", 128, 90, 7.4, paper_entropy=7.446, paper_llama=91.051)]
@@ -216,7 +229,7 @@ def test_the_paper_s_own_model() -> None:
 def test_judges_and_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert critic_of("shakespeare-uniform", None).name == "plays"
     assert critic_of("radd:folder", "plays").name == "plays"
-    monkeypatch.setattr(text, "_smollm2", lambda: False)
+    monkeypatch.setattr(text, "installed", lambda *names: False)
     with pytest.raises(ValueError, match=r"judge=None: say who judges the text of radd:folder: smollm2 \(a package"):
         critic_of("radd:folder", None)
     assert budgets_of(letters(length=100), None) == [16, 32, 64]
@@ -253,8 +266,8 @@ def test_positive_shares(tmp_path: Path) -> None:
     goes = 0.333 * math.exp(-0.333)
     # of the 12800 positions 1 - e^-0.999 are looked at: a false alarm is beyond six standard errors
     unusual = 600 * math.sqrt(goes * (1 - goes) / (12_800 * (1 - math.exp(-0.999))))
-    assert float(rows["theta-RK-2, 1/3", "3"]["positive"]) == pytest.approx(100 * (1 - goes), abs=unusual)
-    for method in ("theta-RK-2, 1/2", "theta-Trapezoidal, 1/2", "theta-Trapezoidal, 1/3"):
+    assert float(rows["theta-RK-2 (1/3)", "3"]["positive"]) == pytest.approx(100 * (1 - goes), abs=unusual)
+    for method in (*HALVES, "theta-Trapezoidal (1/3)"):
         assert float(rows[method, "3"]["positive"]) == 100
     assert len(rows) == 8
     for value in (0.2, 0.5):
@@ -275,20 +288,25 @@ def test_positive_shares(tmp_path: Path) -> None:
 
 
 def test_positive_claims() -> None:
-    def share(method: str, nfe: int, value: float) -> positivity.Row:
-        told = {32: (97.21, 3.1), 1024: (99.52, 0.6)}[nfe] if method == "theta-RK-2, 1/2" else (None, None)
-        return positivity.Row(method, nfe, 16, value, 0.1, *told)
-
-    def verdicts(*values: float) -> list[str]:
-        names = ["theta-RK-2, 1/2", "theta-Trapezoidal, 1/2"]
+    def verdicts(*values: float, model: str = "m") -> list[str]:
         rows = [
-            share(m, nfe, v) for (m, nfe), v in zip([(m, n) for m in names for n in (32, 1024)], values, strict=True)
+            made(
+                method,
+                nfe=nfe,
+                positive=Measured(value, 0.1 if value < 100 else 0.0),
+                **positivity._published(method, nfe),
+            )
+            for (method, nfe), value in zip([(m, n) for m in HALVES for n in (32, 1024)], values, strict=True)
         ]
-        return [claim.verdict for claim in positivity.claims_of(rows, {"model": "m"})]
+        return [claim.verdict for claim in positivity.claims_of(Study.of("p", rows), {"model": model})]
 
     assert verdicts(100, 100, 96, 99)[:3] == ["agrees", "agrees", "differs"]
     assert verdicts(100, 98, 94, 94)[:3] == ["differs", "cannot be checked here", "agrees"]
     assert verdicts(90, 99, 99, 96)[:3] == ["agrees", "differs", "agrees"]
+    assert verdicts(99.9, 100, 95.1, 96)[0] == "cannot be checked here", "95 is within three standard errors"
+    assert verdicts(100, 100, 96, 99)[3] == "cannot be checked here"
+    assert verdicts(100, 100, 96, 99, model="radd:folder")[3] == "agrees", "95.67 ± 4.8 and 99.43 ± 0.9"
+    assert verdicts(100, 100, 96, 90, model="radd:folder")[3] == "differs"
 
 
 # --- theta
@@ -303,8 +321,7 @@ def test_theta_on_text(tmp_path: Path) -> None:
         *(("theta-Trapezoidal", value) for value in ("0.3", "0.8")),
     ]
     for one in rows:
-        assert abs(float(one["value"]) - likely()) < ALARM * float(one["error"])
-        assert one["figure"] == "perplexity"
+        assert abs(float(one["perplexity"]) - likely()) < ALARM * float(one["perplexity_se"])
         assert 1 < float(one["entropy"]) < 2
     assert [claim.verdict for claim in report.claims] == ["agrees", "agrees", "cannot be checked here"]
     assert sorted(path.name for path in report.files) == ["theta.csv", "theta.json", "theta.md", "theta.png"]
@@ -325,19 +342,23 @@ def test_theta_on_images(tmp_path: Path) -> None:
     report = theta.run(tmp_path, num=47, progress=False, model=model, thetas=(0.4, 0.7), budgets=(4,))
     wanted = digit_distance(shown[torch.arange(47) % 10])
     for one in rows_of(tmp_path, "theta"):
-        assert float(one["value"]) == pytest.approx(wanted.value)
-        assert (one["figure"], one["entropy"], float(one["bias"])) == ("distance", "", pytest.approx(wanted.bias))
+        assert float(one["distance"]) == pytest.approx(wanted.value)
+        assert "entropy" not in one
+        assert float(one["bias"]) == pytest.approx(wanted.bias)
     assert "on images" in report.claims[0].paper
     with pytest.raises(ValueError, match="num=20: give a whole number of at least 40"):
         theta.run(tmp_path, num=20, model=model)
 
 
 def test_theta_claims() -> None:
-    def at(value: float, theta_: float, method: str = "theta-RK-2", nfe: int = 16) -> theta.Row:
-        return theta.Row("digits", "distance", method, theta_, nfe, 120, value, 1.0, None, None, 2.0)
+    def at(value: float, theta_: float, method: str = "theta-RK-2", nfe: int = 16) -> Row:
+        return made(method, model="digits", theta=theta_, nfe=nfe, num=120, distance=Measured(value, 1.0), bias=2.0)
 
-    def verdicts(rows: list[theta.Row]) -> list[str]:
-        return [claim.verdict for claim in theta.claims_of(rows)]
+    def claims(rows: list[Row]) -> list[Claim]:
+        return theta.claims_of(Study.of("theta", rows), {"digits": "distance"})
+
+    def verdicts(rows: list[Row]) -> list[str]:
+        return [claim.verdict for claim in claims(rows)]
 
     flat = [at(50, 0.3, "theta-Trapezoidal"), at(51, 0.9, "theta-Trapezoidal")]
     assert verdicts([at(50, 0.2), at(60, 0.8), *flat]) == ["agrees", "agrees", "agrees"]
@@ -348,8 +369,9 @@ def test_theta_claims() -> None:
         "differs",
         "cannot be checked here",
     ]
-    text_ = theta.claims_of([at(50, 0.2), at(60, 0.8), *flat])[0].found
-    assert text_ == (
-        "digits: at 16 evaluations the best is 0.2 (distance 50.0 ± 1.0), within the range 0.2 (distance 50.0 ± 1.0), "
-        "and 0.8 clearly behind"
+    within, _, extrapolated = claims([at(60, 0.2), at(50, 0.8), *flat])
+    assert within.found == (
+        "digits: the best within is above the best of all at 16 in distance (at 16: theta-RK-2 (0.2) 60.0 ± 1.0; "
+        "theta-RK-2 (0.8) 50.0 ± 1.0)"
     )
+    assert extrapolated.found.startswith("digits: the best below 1/2 is above the best above at 16 in distance")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import thetaleap as tl
 from tests import reference
 from tests.cases import CASES, DECODING, EXACT, MASKED, SOLVERS, STEPPING, Case, Entry, works
-from thetaleap.solvers import Solver
+from thetaleap.control import Method, control_of
 
 PAIRS = [(solver, case) for solver in SOLVERS for case in CASES if works(solver, case)]
 IDS = [f"{solver!r}-{case.name}" for solver, case in PAIRS]
@@ -20,10 +20,10 @@ FALSE_ALARM = 1e-9  # of one chi-square test; all in this file together stay bel
 DRAWS = 100_000
 
 
-def grid_for(solver: Solver, case: Case) -> torch.Tensor:
+def grid_for(solver: Method, case: Case) -> torch.Tensor:
     """The case's grid, to time 0 where the solver can and above it where it must."""
     times = case.grid
-    if case.model.process.mask is not None and solver.reaches_data(case.model.process):
+    if case.model.process.mask is not None and control_of(solver).reaches_data(case.model.process):
         times = times.clone()
         times[-1] = 0
     if isinstance(solver, tl.Uniformization | tl.AdamsBashforth):
@@ -59,7 +59,7 @@ def test_exact_law_matches_the_reference(entry: Entry, case: Case) -> None:
     np.testing.assert_allclose(law.numpy(), truth, atol=1e-12)
 
 
-def decoding_plan(solver: Solver, positions: int) -> list[tuple[list[int], int, float | None]]:
+def decoding_plan(solver: Method, positions: int) -> list[tuple[list[int], int, float | None]]:
     """What the decoders do in three steps, worked out by hand for two and for three positions."""
     everything = list(range(positions))
     if isinstance(solver, tl.ParallelDecoding):
@@ -79,14 +79,14 @@ def decoding_plan(solver: Solver, positions: int) -> list[tuple[list[int], int, 
 
 @pytest.mark.parametrize("case", MASKED, ids=lambda case: case.name)
 @pytest.mark.parametrize("solver", DECODING, ids=repr)
-def test_decoders_match_the_reference(solver: Solver, case: Case) -> None:
+def test_decoders_match_the_reference(solver: Method, case: Case) -> None:
     law = tl.exact.law(case.model, solver, grid_for(solver, case))
     truth = reference.decode(case.truth, decoding_plan(solver, case.model.length))
     np.testing.assert_allclose(law.numpy(), truth, atol=1e-12)
 
 
 @pytest.mark.parametrize(("solver", "case"), PAIRS, ids=IDS)
-def test_samples_match_the_exact_law(solver: Solver, case: Case) -> None:
+def test_samples_match_the_exact_law(solver: Method, case: Case) -> None:
     times = grid_for(solver, case)
     law = tl.exact.law(case.model, solver, times)
     out = tl.sample(case.model, solver, grid=times, num=DRAWS, seed=1)
@@ -108,7 +108,7 @@ def test_the_chi_square_would_notice() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("solver", EXACT, ids=repr)
-def test_exact_solvers_give_the_data_law(solver: Solver, case: Case) -> None:
+def test_exact_solvers_give_the_data_law(solver: Method, case: Case) -> None:
     if not works(solver, case):
         with pytest.raises(ValueError, match="Uniformization"):
             tl.sample(case.model, solver)
@@ -122,7 +122,7 @@ def test_exact_solvers_give_the_data_law(solver: Solver, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("solver", "case"), PAIRS, ids=IDS)
-def test_a_sample_depends_on_seed_and_index_alone(solver: Solver, case: Case) -> None:
+def test_a_sample_depends_on_seed_and_index_alone(solver: Method, case: Case) -> None:
     times = grid_for(solver, case)
     whole = tl.sample(case.model, solver, grid=times, num=11, seed=5)
     for batch_size in (1, 4):
@@ -134,7 +134,7 @@ def test_a_sample_depends_on_seed_and_index_alone(solver: Solver, case: Case) ->
 
 
 @pytest.mark.parametrize(("solver", "case"), PAIRS, ids=IDS)
-def test_samples_are_clean_tokens(solver: Solver, case: Case) -> None:
+def test_samples_are_clean_tokens(solver: Method, case: Case) -> None:
     out = tl.sample(case.model, solver, grid=grid_for(solver, case), num=200)
     assert out.x.shape == (200, case.model.length)
     assert out.x.dtype == torch.int64
@@ -149,12 +149,12 @@ def test_samples_are_clean_tokens(solver: Solver, case: Case) -> None:
     seed=st.integers(0, 2**64 - 1),
     shape=st.sampled_from([tl.grids.uniform, tl.grids.power, tl.grids.cosine]),
 )
-def test_budgets_hold(pair: tuple[Solver, Case], nfe: int, seed: int, shape: tl.grids.Grid) -> None:
+def test_budgets_hold(pair: tuple[Method, Case], nfe: int, seed: int, shape: tl.grids.Grid) -> None:
     """No sample costs more than `nfe`, and where nothing finishes early every sample costs all that fits."""
     solver, case = pair
     out = tl.sample(case.model, solver, nfe=nfe, num=5, seed=seed, grid=shape)
     assert int(out.nfe.max()) <= nfe
     assert int(out.x.max()) < case.model.process.states
-    if case.model.process.mask is None and solver.reaches_data(case.model.process):
+    if case.model.process.mask is None and control_of(solver).reaches_data(case.model.process):
         assert solver.evaluations is not None
         assert out.nfe.tolist() == [nfe - nfe % solver.evaluations] * 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import os
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from thetaleap.core.noise import Noise, Stream
 from thetaleap.training.data import Batch, Corpus, read_corpus
@@ -25,8 +28,8 @@ from thetaleap.training.trainer import (
     advance,
     held_out,
     loss_of,
+    optimizers,
     process_of,
-    replaced,
     resume,
     save,
     start,
@@ -68,9 +71,10 @@ def test_the_loss_falls_to_what_can_be_known(process: str) -> None:
     assert 0 < error < 0.2
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("corpus", [letters(), images()], ids=["line", "labels"])
-def test_a_run_that_was_stopped_ends_with_the_same_bits(corpus: Corpus, tmp_path: Path) -> None:
-    recipe = Recipe(steps=9, **SMALL)  # pyright: ignore[reportArgumentType]
+def test_a_run_that_was_stopped_ends_with_the_same_bits(corpus: Corpus, optimizer: str, tmp_path: Path) -> None:
+    recipe = Recipe(steps=9, optimizer=optimizer, **SMALL)  # pyright: ignore[reportArgumentType]
     whole = train(corpus, recipe, tmp_path / "whole")
     process, run = process_of(recipe, corpus.states), start(recipe, corpus)
     for _ in range(4):
@@ -81,6 +85,53 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(corpus: Corpus, tmp_path
     for name, value in whole.model.named_parameters():
         assert torch.equal(value, dict(again.model.named_parameters())[name])
         assert torch.equal(whole.averages[name], again.averages[name])
+    files = [load_file(tmp_path / part / CHECKPOINT) for part in ("whole", "parts")]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(value, files[1][name]) for name, value in files[0].items())
+
+
+def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else() -> None:
+    recipe = Recipe(optimizer="muon", **SMALL)  # pyright: ignore[reportArgumentType]
+    model = start(recipe, images()).model
+    others, muon = optimizers(recipe, model)
+    names = {id(value): name for name, value in model.named_parameters()}
+    taken, left = (
+        {names[id(value)] for group in each.param_groups for value in group["params"]} for each in (muon, others)
+    )
+    parts = ("adaLN_modulation", "attn_out", "attn_qkv", "mlp.0", "mlp.2")
+    assert taken == {f"blocks.0.{part}.weight" for part in parts}
+    assert taken | left == set(names.values())
+    assert not taken & left
+    assert {group["adjust_lr_fn"] for group in muon.param_groups} == {"match_rms_adamw"}
+    assert [group["weight_decay"] for group in (*muon.param_groups, *others.param_groups)] == [0.01, 0.01, 0.0]
+
+
+def test_muon_learns_as_well() -> None:
+    """At the rate of the test for adamw, to the same bound."""
+    recipe = Recipe(optimizer="muon", steps=150, rate=5e-3, **SMALL)  # pyright: ignore[reportArgumentType]
+    run, kind = start(recipe, letters()), process_of(recipe, 5)
+    first = held_out(run, letters(), kind)[0]
+    for _ in range(recipe.steps):
+        advance(run, letters(), kind)
+    assert held_out(run, letters(), kind)[0] < 0.5 * first
+
+
+def test_a_checkpoint_from_before_a_field_was_added_is_resumed(tmp_path: Path) -> None:
+    """It counts as one with the field's default."""
+    recipe = Recipe(steps=9, **SMALL)  # pyright: ignore[reportArgumentType]
+    run = start(recipe, letters())
+    for _ in range(4):
+        advance(run, letters(), process_of(recipe, 5))
+    path = save(run, tmp_path)
+    with safe_open(path, "pt") as file:
+        facts = file.metadata()
+    known = json.loads(facts["recipe"])
+    del known["optimizer"]
+    save_file(load_file(path), path, {**facts, "recipe": json.dumps(known)})
+    assert resume(start(recipe, letters()), tmp_path).step == 4
+    other = Recipe(steps=9, optimizer="muon", **SMALL)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="optimizer='muon': the checkpoint was made with 'adamw'"):
+        resume(start(other, letters()), tmp_path)
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
@@ -131,8 +182,22 @@ def test_text_is_read_as_its_characters(tmp_path: Path) -> None:
     assert len(kept.tokens) + len(unseen.tokens) == 380
     assert len(unseen.tokens) == 38
     x, labels, _ = kept.draw(7, 5, Stream(0, 0, 7))
-    assert x.shape == (7, 5)
     assert labels is None
+    drawn = [corpus.tokenizer.decode(row) for row in x.tolist()]
+    assert all(len(each) == 5 and each in "to be or not to be\n" * 18 for each in drawn)
+    assert len(set(drawn)) > 1
+
+
+def test_characters_per_token(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("thé et café\n" * 200)
+    assert read_corpus(file).characters_per_token == 1
+    assert read_corpus(file, "bytes").characters_per_token == 12 / 14
+    pairs = read_corpus(file, "bpe:300")
+    assert pairs.characters_per_token == 2400 / len(pairs.tokens) > 1
+    unseen = pairs.split()[1]
+    assert unseen.characters_per_token == len(pairs.tokenizer.decode(unseen.tokens.tolist())) / len(unseen.tokens)
+    assert letters().characters_per_token is None
 
 
 def test_images_and_their_labels(tmp_path: Path) -> None:
@@ -140,12 +205,11 @@ def test_images_and_their_labels(tmp_path: Path) -> None:
     write_idx(tmp_path / "train-images-idx3-ubyte.gz", pixels)
     write_idx(tmp_path / "train-labels-idx1-ubyte.gz", np.arange(5))
     corpus = read_corpus(tmp_path / "train-images-idx3-ubyte.gz", levels=4, side=14)
-    assert corpus.tokens.shape == (5, 196)
+    averages = pixels.reshape(5, 14, 2, 14, 2).mean((2, 4))
+    assert corpus.tokens.tolist() == (averages // 64).reshape(5, 196).tolist()
     assert corpus.labels is not None
     assert corpus.labels.tolist() == [0, 1, 2, 3, 4]
     assert corpus.classes == 5
-    block = pixels[3, 2:4, 4:6].mean()
-    assert int(corpus.tokens[3].view(14, 14)[1, 2]) == int(block * 4 // 256)
 
 
 def test_rows_of_tokens(tmp_path: Path) -> None:
@@ -185,6 +249,7 @@ def test_corrupt_data_is_named(tmp_path: Path) -> None:
         ({"average": 1.0}, "average"),
         ({"weighting": "lambda", "process": "uniform"}, "weighting='lambda': is for masked"),
         ({"precision": "int8"}, "precision='int8'"),
+        ({"optimizer": "sgd"}, "optimizer='sgd': choose one of adamw, muon"),
     ],
 )
 def test_wrong_recipes(change: dict, message: str) -> None:
@@ -290,18 +355,22 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spoils_no_checkpoint(tmp_pat
     assert all(torch.equal(value, before[name]) for name, value in again.model.named_parameters())
 
 
-def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk."""
 
-    def fail(path: Path) -> None:
+    def fail(tensors: object, path: Path, facts: object) -> None:
         path.write_text("half of")
         raise OSError(28, "No space left on device")
 
-    replaced(tmp_path / "file", lambda path: path.write_text("whole"))
+    corpus, recipe = letters(), Recipe(steps=9, **SMALL)  # pyright: ignore[reportArgumentType]
+    run = start(recipe, corpus)
+    save(run, tmp_path)
+    advance(run, corpus, process_of(recipe, 5))
+    monkeypatch.setattr("thetaleap.training.recipes.save_file", fail)
     with pytest.raises(OSError, match="No space left"):
-        replaced(tmp_path / "file", fail)
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_text() == "whole"
+        save(run, tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == [CHECKPOINT]
+    assert resume(start(recipe, corpus), tmp_path).step == 0
 
 
 @pytest.mark.parametrize("batch", [1, 300])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,10 +16,29 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..core.checks import require
+from ..registry import Target
+
+COMMANDS = {
+    "demo": "reproduce:demo",
+    "models": "catalog:list_models",
+    "solvers": "catalog:list_solvers",
+    "sample": "sample:sample",
+    "compare": "compare:compare",
+    "evaluate": "evaluate:evaluate",
+    "chat": "chat:chat",
+    "train": "train:train",
+    "reproduce": "reproduce:reproduce",
+}
+"""Where each command is."""
 
 
-class PlainErrors(TyperGroup):
-    """Commands whose errors, where the library raised them, are one red line and exit code 2."""
+class Commands(TyperGroup):
+    """Commands that are imported when they are run. Errors, where the library raised them, are one red line and exit
+    code 2."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and command_of(name or ""), rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -34,6 +54,13 @@ class PlainErrors(TyperGroup):
             raise typer.Exit(2) from None
 
 
+def command_of(name: str) -> Any:
+    """The command itself, with all its options."""
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(name)(Target(f"{__package__}.{COMMANDS[name]}").load())
+    return typer.main.get_command(alone)
+
+
 def _ours(error: Exception) -> bool:
     """Whether this package raised `error`: such errors say what to do, others need their traceback."""
     trace = error.__traceback__
@@ -44,12 +71,21 @@ def _ours(error: Exception) -> bool:
 
 
 app = typer.Typer(
-    cls=PlainErrors,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _listed() -> None:
+    """What `--help` shows of a command."""
+
+
+for _name, _place in COMMANDS.items():
+    _said = ast.get_docstring(Target(f"{__package__}.{_place}").source()) or ""
+    app.command(_name, help=_said.partition("\n\n")[0])(_listed)
 
 
 def _show_version(wanted: bool) -> bool:

@@ -6,30 +6,42 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from .. import sampling
+from ..conditioning.answering import Manner
 from ..conditioning.prompts import prepare
 from ..conditioning.wrappers import tempered
+from ..control import Blocks
 from ..core.checks import require, require_choice, require_count
+from ..evaluation.choice import AUTO, Budget, Choice, choose
 from ..models import load
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
 from ..models.hf.vocabulary import Vocabulary
 from ..models.network import Network
+from ..registry import SOLVERS
 from ..sampling import Moment
-from ..solvers import Blocks, Solver
-from .base import app
-from .names import AUTO, SOLVERS, Budget, build, choose
-from .sample import DTYPES, REUSE, SPREAD
+from .options import (
+    DEVICE,
+    DTYPE,
+    METHOD,
+    REUSE,
+    SEED,
+    SPREAD,
+    option,
+    require_no_clash,
+    torch_dtype,
+    with_hyper_parameters,
+)
 
 KINDS = ("llada", "dream")
 MASKED = "·"
@@ -38,56 +50,26 @@ MASKED = "·"
 Message = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Manner:
-    """How answers are made."""
-
-    solver: Solver
-    nfe: int | None
-    length: int
-    grid: Any = None
-    temperature: float = 1.0
-    top_p: float | None = None
-    seed: int = 0
-    reuse: int | None = None
-    """The block, for `approximate_prefix`; None is without."""
-
-    def status(self, evaluations: int, tokens: int, seconds: float, partial: int = 0) -> str:
-        rate = tokens / max(seconds, 1e-9)
-        plural = "" if evaluations == 1 else "s"
-        some = "" if self.reuse is None else f" ({partial} of them partial)"
-        return f"{evaluations} evaluation{plural}{some}, {tokens} tokens, {rate:.1f} tokens per second, {self.solver!r}"
-
-
 Show = Callable[[Sequence[int], str], None]
 """Called with the tokens of an answer so far, masks among them, and the status line."""
 
 
-def answer(model: Network, manner: Manner, prompt: Sequence[int], turn: int, show: Show) -> str:
-    """The model's answer to a prompt. Turn n is sample n of the seed."""
+def answer(model: Network, manner: Manner, prompt: Sequence[int], length: int, show: Show, **more: Any) -> str:
+    """The model's answer to a prompt, of at most so many tokens; `more` is for `sample`."""
     words, start = vocabulary_of(model), time.perf_counter()
-    sized, template = prepare(resized(model, len(prompt) + manner.length), [prompt], manner.length)
+    sized, template = prepare(resized(model, len(prompt) + length), [prompt], length)
     reused = None if manner.reuse is None else approximate_prefix(sized, manner.reuse)
-    shaped = tempered(reused or sized, manner.temperature, top_p=manner.top_p)
 
     def on_step(moment: Moment) -> None:
-        ids = words.until_end(moment.x[0, -manner.length :].tolist())
+        ids, nfe = words.until_end(moment.x[0, -length:].tolist()), int(moment.nfe[0])
         written = sum(token != words.states for token in ids)
-        partial = 0 if reused is None else reused.runs.partial
-        show(ids, manner.status(int(moment.nfe[0]), written, time.perf_counter() - start, partial))
+        partial = "" if reused is None else f" ({reused.runs.partial} of them partial)"
+        rate = written / max(time.perf_counter() - start, 1e-9)
+        spent = f"{nfe} evaluation{'' if nfe == 1 else 's'}{partial}"
+        show(ids, f"{spent}, {written} tokens, {rate:.1f} tokens per second, {manner.solver!r}")
 
-    samples = sampling.sample(
-        shaped,
-        manner.solver,
-        nfe=manner.nfe,
-        grid=manner.grid,
-        template=template,
-        seed=manner.seed,
-        first=turn,
-        progress=False,
-        on_step=on_step,
-    )
-    ids = words.until_end(samples.x[0, -manner.length :].tolist())
+    samples = manner.draw(reused or sized, template, progress=False, on_step=on_step, **more)
+    ids = words.until_end(samples.x[0, -length:].tolist())
     return words.tokenizer.decode(ids, skip_special_tokens=True).strip()
 
 
@@ -109,6 +91,10 @@ class Conversation:
 
     model: Network
     manner: Manner
+    length: int
+    """The most tokens of an answer."""
+    seed: int = 0
+    """Turn n is sample n of it."""
     system: str | None = None
     said: list[Message] = field(default_factory=list)
     turn: int = 0
@@ -126,7 +112,7 @@ class Conversation:
         """The answer to `text`. If there is none, since it cannot be, the text is as not said."""
         self.said.append({"role": "user", "content": text})
         try:
-            reply = answer(self.model, self.manner, self.prompt, self.turn, show)
+            reply = answer(self.model, self.manner, self.prompt, self.length, show, seed=self.seed, first=self.turn)
         except BaseException:
             self.said.pop()
             raise
@@ -179,67 +165,49 @@ def _turns(console: Console) -> Iterator[str]:
             return
 
 
-def _method(
-    name: str, nfe: int | None, length: int, block: int | None, model: Network
-) -> tuple[Solver, Any, int | None]:
+def _manner(choice: Choice, nfe: int | None, length: int, block: int, model: Network) -> Manner:
     """The solver, in blocks that end a turn early, its grid, and its budget."""
-    budget = Budget(nfe or max(1, length // 2), None, None, None, None)
-    if name == AUTO:
-        choice = choose(model, name, {}, budget)
-        inner, grid = choice.solver, choice.grid
-    else:
-        inner, grid = build(name, {}), None
     ends = vocabulary_of(model).ends
-    solver = inner if block is None else Blocks(inner, block, stop=ends[0] if ends else None)
-    spend = nfe if solver.evaluations is None else budget.nfe
-    sampling.plan(model, solver, nfe=spend, grid=grid)  # says so before the first turn if it is too little
-    return solver, grid, spend
+    solver = Blocks(choice.solver, block, stop=ends[0] if ends else None)
+    spend = nfe if solver.evaluations is None else nfe or max(1, length // 2)
+    sampling.plan(model, solver, nfe=spend, grid=choice.grid)  # says so before the first turn if it is too little
+    return Manner(solver, spend, grid=choice.grid)
 
 
-def _option(help: str, panel: str, show_default: bool | str = True) -> Any:
-    return typer.Option(help=help, show_default=show_default, rich_help_panel=panel)
+_answers, _place = partial(option, "Answers"), partial(option, "Model")
 
 
-@app.command()
+@with_hyper_parameters(before="device")
 def chat(
     model: Annotated[
         str, typer.Argument(help="A language model, llada:SOURCE or dream:SOURCE.", metavar="MODEL", show_default=False)
     ],
-    solver: Annotated[
-        str, _option("The method: [cyan]thetaleap solvers[/] lists them.", "Answers")
-    ] = "semi-autoregressive",
+    solver: Annotated[str, _answers(METHOD)] = "semi-autoregressive",
     nfe: Annotated[
-        int | None, _option("The most network evaluations to spend on an answer.", "Answers", "half of --length")
+        int | None, _answers("The most network evaluations to spend on an answer.", show="half of --length")
     ] = None,
-    length: Annotated[int, _option("The longest answer, in tokens.", "Answers")] = 128,
+    length: Annotated[int, _answers("The longest answer, in tokens.")] = 128,
     block: Annotated[
-        int,
-        _option("Tokens per block, from left to right; an answer ends with the block it is finished in.", "Answers"),
+        int, _answers("Tokens per block, from left to right; an answer ends with the block it is finished in.")
     ] = 32,
     temperature: Annotated[
         float,
-        _option(
-            "Below 1 likely tokens become likelier. At 0 all positions are equally sure, and go from left to right.",
-            "Answers",
+        _answers(
+            "Below 1 likely tokens become likelier. At 0 all positions are equally sure, and are unmasked from left to "
+            "right."
         ),
     ] = 0.2,
     top_p: Annotated[
-        float | None, _option("Keep the likeliest tokens that make up this probability.", "Answers", "all")
+        float | None, _answers("Keep the likeliest tokens that make up this probability.", show="all")
     ] = None,
-    approximate_reuse: Annotated[
-        bool, typer.Option("--approximate-reuse", help=REUSE, show_default=False, rich_help_panel="Answers")
-    ] = False,
-    seed: Annotated[int, _option("From 0 to 2^64 - 1.", "Answers")] = 0,
-    system: Annotated[str | None, _option("What the model is told before all else.", "Answers", "nothing")] = None,
-    device: Annotated[str, _option("Where the network runs, as in cuda:0.", "Model")] = "cpu",
-    dtype: Annotated[
-        str | None,
-        _option(f"The network's precision: {', '.join(DTYPES)}.", "Model", "bfloat16 on a GPU, else that of the files"),
-    ] = None,
-    device_map: Annotated[str | None, _option(SPREAD, "Model", "all on --device")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the code in the checkpoint.", rich_help_panel="Model")
-    ] = False,
+    approximate_reuse: Annotated[bool, _answers(REUSE, "--approximate-reuse", show=False)] = False,
+    seed: Annotated[int, _answers(SEED)] = 0,
+    system: Annotated[str | None, _answers("What the model is told before all else.", show="nothing")] = None,
+    device: Annotated[str, _place(DEVICE)] = "cpu",
+    dtype: Annotated[str | None, _place(DTYPE, show="bfloat16 on a GPU, else that of the files")] = None,
+    device_map: Annotated[str | None, _place(SPREAD, show="all on --device")] = None,
+    trust_remote_code: Annotated[bool, _place("Run the code in the checkpoint.", "--trust-remote-code")] = False,
+    **hyper: Any,
 ) -> None:
     """Talk to a masked diffusion language model. Piped input is answered line by line, in plain text.
 
@@ -248,17 +216,18 @@ def chat(
     kind = model.partition(":")[0]
     require(kind in KINDS, "model", model, "to talk to, give llada:SOURCE or dream:SOURCE")
     require_choice("solver", solver, (AUTO, *SOLVERS))
+    require_no_clash(solver, chat)
     require_count("length", length)
     require_count("block", block)
     place: dict[str, Any] = {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
-    if dtype is not None:
-        require_choice("dtype", dtype, DTYPES)
-        place["dtype"] = getattr(torch, dtype)
+    place |= {} if dtype is None else {"dtype": torch_dtype(dtype)}
     network = load(model, length=length, **place)
-    method, grid, spend = _method(solver, nfe, length, block, network)
-    console = Console(highlight=False)
-    manner = Manner(method, spend, length, grid, temperature, top_p, seed, block if approximate_reuse else None)
+    choice = choose(network, solver, hyper, Budget(nfe or max(1, length // 2)))
+    manner = replace(_manner(choice, nfe, length, block, network), temperature=temperature, top_p=top_p)
     tempered(network, temperature, top_p=top_p)  # says so before the first turn if they make no sense
     if approximate_reuse:
         approximate_prefix(network, block)  # the same
-    converse(Conversation(network, manner, system), _turns(console), console, patient=sys.stdin.isatty())
+        manner = replace(manner, reuse=block)
+    console = Console(highlight=False)
+    conversation = Conversation(network, manner, length, seed, system)
+    converse(conversation, _turns(console), console, patient=sys.stdin.isatty())

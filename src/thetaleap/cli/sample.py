@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -15,50 +15,39 @@ from rich.text import Text
 from .. import __version__, files, sampling
 from ..conditioning.templates import GAP, read_prompt, read_template, read_templates
 from ..conditioning.wrappers import constrained, guided, tempered
-from ..core.checks import require, require_choice
+from ..control import Blocks, Method
+from ..core.checks import require
 from ..core.evaluation import Denoiser
+from ..evaluation.choice import AUTO, GRIDS, Budget, choose
 from ..models import load
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
+from ..registry import SOLVERS
 from ..sampling import Samples
-from ..solvers import Blocks, Solver
-from .base import app, print_lines, table_of
-from .names import AS_NEEDED, AUTO, GRIDS, HYPER, PLANNERS, SOLVERS, Budget, choose, defaults
+from .base import print_lines, table_of
+from .options import (
+    DEVICE,
+    DTYPE,
+    METHOD,
+    REUSE,
+    SEED,
+    SPREAD,
+    option,
+    require_no_clash,
+    torch_dtype,
+    with_hyper_parameters,
+)
 
-DTYPES = ("float16", "bfloat16", "float32", "float64")
 PREVIEW = 8
 """Samples shown when there is no file to put them in."""
+AS_NEEDED = [name for name, solver in SOLVERS.loaded().items() if solver.evaluations is None]
+"""Solvers that take no budget of evaluations."""
 
-
-def _budget(help: str, show_default: bool | str = True) -> Any:
-    return typer.Option(help=help, show_default=show_default, rich_help_panel="How much, and when")
-
-
-def _hyper(name: str, help: str) -> Any:
-    """An option that sets the hyper-parameter `name` of the solvers that have it."""
-    owners = {solver: defaults(entry.solver) for solver, entry in SOLVERS.items() if name in defaults(entry.solver)}
-    values = dict.fromkeys(str(has[name]) for has in owners.values() if has[name] is not None)
-    default = f" [dim]\\[default: {' or '.join(values)}][/]" if values else ""
-    about = f"{help} For {', '.join(owners)}.{default}"
-    return typer.Option(help=about, show_default=False, rich_help_panel="Solver")
-
-
-def _given(help: str, show_default: bool = False, metavar: str | None = None) -> Any:
-    return typer.Option(help=help, show_default=show_default, metavar=metavar, rich_help_panel="What is given")
-
-
-def _place(help: str) -> Any:
-    return typer.Option(help=help, show_default="the model's own", rich_help_panel="Model")
-
-
-def _output(help: str, *names: str, show_default: bool | str = True, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, show_default=show_default, metavar=metavar, rich_help_panel="Samples")
-
-
-MODEL = "A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them."
-METHOD = (
-    "The method: [cyan]thetaleap solvers[/] lists them. [cyan]auto[/] takes what measured best for models of this kind "
-    "at --nfe, and says why."
+_budget, _place, _given, _output = (
+    partial(option, panel) for panel in ("How much, and when", "Model", "What is given", "Samples")
 )
+OWN = "the model's own"
+
+CHOSEN = "[cyan]auto[/] takes what measured best for models of this kind at --nfe, and says why."
 NFE = (
     "The most network evaluations to spend on a sample, at least 1. Give this or --steps; leave both out for "
     f"{' and '.join(AS_NEEDED)}, which spend what they need."
@@ -71,8 +60,6 @@ DELTA = (
     "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
     "evaluation."
 )
-SPREAD = "How to spread the network over several devices, as in auto; for llada and dream, with accelerate."
-REUSE = "Run the network on part of the positions within a --block: faster, but another law; for llada and dream."
 REMOTE = "Let the model's own code run, where it brings some; for llada and dream."
 TEMPLATE = (
     "What is given, with gaps: text, as in 'To be, ___ not to be', where each _ is one token to write; token numbers "
@@ -86,94 +73,59 @@ OUT = (
 LABELS = (
     "The class of the samples, for models that take labels, or several with commas between, which they take in turn."
 )
+GUIDANCE = "How far to go towards the labels, at least 0; an evaluation then counts as two."
 VQGAN = "The file of the decoder that makes pictures of codes; for maskgit."
 
 
-@app.command()
+@with_hyper_parameters(before="length")
 def sample(
     model: Annotated[
         str,
         typer.Argument(help="A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them.", metavar="MODEL"),
     ],
-    solver: Annotated[str, typer.Option(help=METHOD)] = "trapezoidal",
-    nfe: Annotated[int | None, _budget(NFE, show_default=False)] = None,
-    tolerance: Annotated[float | None, _budget(TOLERANCE, show_default=False)] = None,
-    steps: Annotated[
-        int | None, _budget("The number of steps, at least 1, instead of --nfe.", show_default=False)
-    ] = None,
+    solver: Annotated[str, typer.Option(help=f"{METHOD} {CHOSEN}")] = "trapezoidal",
+    nfe: Annotated[int | None, _budget(NFE, show=False)] = None,
+    tolerance: Annotated[float | None, _budget(TOLERANCE, show=False)] = None,
+    steps: Annotated[int | None, _budget("The number of steps, at least 1, instead of --nfe.", show=False)] = None,
     grid: Annotated[
-        str | None, _budget(f"How the steps are spaced in time: {', '.join(GRIDS)}.", show_default="uniform")
+        str | None, _budget(f"How the steps are spaced in time: {', '.join(GRIDS)}.", show="uniform")
     ] = None,
-    delta: Annotated[float | None, _budget(DELTA, show_default="0 if the solver can step there, else 0.001")] = None,
-    theta: Annotated[
-        float | None, _hyper("theta", "Where in the step the second evaluation is: in (0, 1), for rk2 in (0, 1].")
+    delta: Annotated[float | None, _budget(DELTA, show="0 if the solver can step there, else 0.001")] = None,
+    length: Annotated[int | None, _place("Positions, for models that leave it open.", show=OWN)] = None,
+    device: Annotated[str | None, _place(DEVICE, show=OWN)] = None,
+    dtype: Annotated[str | None, _place(DTYPE, show=OWN)] = None,
+    device_map: Annotated[str | None, _place(SPREAD, show=OWN)] = None,
+    trust_remote_code: Annotated[bool | None, _place(REMOTE, "--trust-remote-code", show=False)] = None,
+    vqgan: Annotated[Path | None, _place(VQGAN, show=False, metavar="FILE")] = None,
+    template: Annotated[str | None, _given(TEMPLATE, show=False)] = None,
+    prompt: Annotated[str | None, _given("Text that samples begin with.", show=False)] = None,
+    prompts: Annotated[Path | None, _given(PROMPTS, show=False, metavar="FILE")] = None,
+    labels: Annotated[str | None, _given(LABELS, "--labels", "--label", show=False)] = None,
+    guidance: Annotated[float | None, _given(GUIDANCE, show=False)] = None,
+    gap: Annotated[str, _given("The character that stands for a gap.")] = GAP,
+    temperature: Annotated[
+        float | None, _given("Logits are divided by it; 0 takes the likeliest value.", show=False)
     ] = None,
-    rule: Annotated[
-        str | None,
-        _hyper("rule", "Several events at one position overwrite each other (exact) or are dropped (reject)."),
+    top_k: Annotated[int | None, _given("Keep so many of the likeliest values.", show=False)] = None,
+    top_p: Annotated[
+        float | None, _given("Keep the likeliest values of so much probability together.", show=False)
     ] = None,
-    align: Annotated[
-        str | None,
-        _hyper("align", "Intensities of two states are added by destination, by displacement, or on a ring (cyclic)."),
+    allow: Annotated[str | None, _given("Text of the only tokens that may be written.", show=False)] = None,
+    forbid: Annotated[str | None, _given("Text of tokens that may not be written.", show=False)] = None,
+    block: Annotated[
+        int | None, _given("Run the solver in blocks of so many positions, from left to right.", show=False)
     ] = None,
-    order: Annotated[
-        str | None, _hyper("order", "Which positions of a block go first: the surest (confidence) or any (random).")
-    ] = None,
-    block_length: Annotated[
-        int | None, _hyper("block_length", "Positions per block, at least 1; one block if not given.")
-    ] = None,
-    randomness: Annotated[float | None, _hyper("randomness", "Noise on the confidence, at least 0.")] = None,
-    extrapolation: Annotated[str | None, _hyper("extrapolation", "Of conditionals: linear or logit.")] = None,
-    weight: Annotated[
-        float | None, _hyper("weight", "How far to extrapolate, at least 0; if not given, by rule.")
-    ] = None,
-    window: Annotated[int | None, _hyper("window", "Steps between the two looks, at least 1.")] = None,
-    floor: Annotated[float | None, _hyper("floor", "What share of a probability to keep at least, 0 to 1.")] = None,
-    planner: Annotated[
-        str | None, _hyper("planner", f"Which masked positions go together: {', '.join(PLANNERS)}.")
-    ] = None,
-    length: Annotated[int | None, _place("Positions, for models that leave it open.")] = None,
-    device: Annotated[str | None, _place("Where the network runs, as in cuda:0.")] = None,
-    dtype: Annotated[str | None, _place(f"The network's precision: {', '.join(DTYPES)}.")] = None,
-    device_map: Annotated[str | None, _place(SPREAD)] = None,
-    trust_remote_code: Annotated[
-        bool | None, typer.Option("--trust-remote-code", help=REMOTE, show_default=False, rich_help_panel="Model")
-    ] = None,
-    vqgan: Annotated[
-        Path | None, typer.Option(help=VQGAN, show_default=False, metavar="FILE", rich_help_panel="Model")
-    ] = None,
-    template: Annotated[str | None, _given(TEMPLATE)] = None,
-    prompt: Annotated[str | None, _given("Text that samples begin with.")] = None,
-    prompts: Annotated[Path | None, _given(PROMPTS, metavar="FILE")] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option("--labels", "--label", help=LABELS, show_default=False, rich_help_panel="What is given"),
-    ] = None,
-    guidance: Annotated[
-        float | None, _given("How far to go towards the labels, at least 0; an evaluation then counts as two.")
-    ] = None,
-    gap: Annotated[str, _given("The character that stands for a gap.", show_default=True)] = GAP,
-    temperature: Annotated[float | None, _given("Logits are divided by it; 0 takes the likeliest value.")] = None,
-    top_k: Annotated[int | None, _given("Keep so many of the likeliest values.")] = None,
-    top_p: Annotated[float | None, _given("Keep the likeliest values of so much probability together.")] = None,
-    allow: Annotated[str | None, _given("Text of the only tokens that may be written.")] = None,
-    forbid: Annotated[str | None, _given("Text of tokens that may not be written.")] = None,
-    block: Annotated[int | None, _given("Run the solver in blocks of so many positions, from left to right.")] = None,
-    approximate_reuse: Annotated[
-        bool,
-        typer.Option("--approximate-reuse", help=REUSE, show_default=False, rich_help_panel="What is given"),
-    ] = False,
+    approximate_reuse: Annotated[bool, _given(REUSE, "--approximate-reuse", show=False)] = False,
     num: Annotated[
-        int | None, _output("How many samples, at least 1; of each prompt.", show_default="16, 1 for a file of prompts")
+        int | None, _output("How many samples, at least 1; of each prompt.", show="16, 1 for a file of prompts")
     ] = None,
     seed: Annotated[
-        int, _output("From 0 to 2^64 - 1. Sample i depends on the seed and i alone, not on --num or --batch-size.")
+        int, _output(f"{SEED} Sample i depends on the seed and i alone, not on --num or --batch-size.")
     ] = 0,
-    batch_size: Annotated[
-        int | None, _output("Samples run together, at least 1.", show_default="as fits 128 MiB")
-    ] = None,
-    out: Annotated[Path | None, _output(OUT, metavar="FILE", show_default="none, show a few samples")] = None,
+    batch_size: Annotated[int | None, _output("Samples run together, at least 1.", show="as fits 128 MiB")] = None,
+    out: Annotated[Path | None, _output(OUT, metavar="FILE", show="none, show a few samples")] = None,
     force: Annotated[bool, _output("Replace the file if it exists.", "--force")] = False,
+    **hyper: Any,
 ) -> None:
     """Draw samples from a model, and write them to a file or show a few.
 
@@ -182,9 +134,8 @@ def sample(
     options = locals()
     names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
     place = {name: options[name] for name in names if options[name] is not None}
-    if dtype is not None:
-        require_choice("dtype", dtype, DTYPES)
-        place["dtype"] = getattr(torch, dtype)
+    place |= {} if dtype is None else {"dtype": torch_dtype(dtype)}
+    require_no_clash(solver, sample)
     budget = Budget(nfe, steps, tolerance, grid, delta)
     denoiser = None if solver != AUTO else load(model, **place)
     given = [name for name in ("template", "prompt", "prompts") if options[name] is not None]
@@ -192,7 +143,7 @@ def sample(
     require(
         block is not None or not approximate_reuse, "--block", block, "--approximate-reuse is within blocks; give it"
     )
-    choice = choose(denoiser, solver, {name: options[name] for name in HYPER}, budget)
+    choice = choose(denoiser, solver, hyper, budget)
     if out is not None:
         files.check_target(out, force)
     if choice.reason:
@@ -313,7 +264,7 @@ def _reuse(model: ApproximatePrefix | None) -> dict[str, str]:
     return {"approximate": f"{partial} of {every} runs of the network were on part of the positions"}
 
 
-def summary(model: str, solver: Solver, samples: Samples, seconds: float, out: Path | None) -> dict[str, str]:
+def summary(model: str, solver: Method, samples: Samples, seconds: float, out: Path | None) -> dict[str, str]:
     """What was done, and at what cost."""
     nfe, num = samples.nfe, len(samples.nfe)
     return {

@@ -18,10 +18,9 @@ from ..models.network import Network
 def prepare(model: Network, prompts: Sequence[Sequence[int]], new: int) -> tuple[Network, Int64[Tensor, "num d"]]:
     """What to give to `sample` so that sample i continues ``prompts[i]`` by `new` tokens: a model and a template.
 
-    Each row ends with its prompt and `new` free positions; what is left of the model's length, on the left, is
-    padding that
-    the model does not look at, so that a sample does not depend on what prompts go with it. A row that is run alone,
-    as ``sample(*..., first=i)``, is the same up to rounding.
+    Each row ends with its prompt and `new` free positions. The rest of the model's length, on the left, is padding that
+    the model does not attend to, so that a sample does not depend on the other prompts. A row that is run alone, as
+    ``sample(*..., first=i)``, is the same up to rounding.
 
     Args:
         model: a network, before it is tempered, guided or constrained. Unless all rows fill its length, one that
@@ -38,11 +37,9 @@ def prepare(model: Network, prompts: Sequence[Sequence[int]], new: int) -> tuple
     valid = torch.zeros(template.shape, dtype=torch.bool)
     for row, prompt in enumerate(prompts):
         _check(row, prompt, model, words)
-        most = (
-            f"with {new} new tokens this is more than the model's length, {model.length}; shorten it, or lengthen that"
-        )
-        require(len(prompt) + new <= model.length, f"length of prompts[{row}]", len(prompt), most)
-        end = model.length - new
+        end, longest = model.length - new, f"more than the model's length, {model.length}; shorten it, or lengthen that"
+        fits = len(prompt) <= end
+        require(fits, f"length of prompts[{row}]", len(prompt), f"with {new} new tokens this is {longest}")
         template[row, end - len(prompt) : end] = torch.tensor(list(prompt), dtype=torch.int64)
         template[row, end:] = FREE
         valid[row, end - len(prompt) :] = True
@@ -61,7 +58,6 @@ def _check(row: int, prompt: Any, model: Network, words: Vocabulary | None) -> N
     masks = {model.process.mask, None if words is None else words.mask}
     for n, token in enumerate(prompt):
         name = f"prompts[{row}][{n}]"
-        require(
-            token not in masks, name, token, "this is the mask; leave it out, or infill with a template of your own"
-        )
+        remedy = "this is the mask; leave it out, or infill with a template of your own"
+        require(token not in masks, name, token, remedy)
         require(0 <= token < states, name, token, f"no token; give tokens from 0 to {states - 1}")

@@ -56,10 +56,9 @@ def read_templates(model: Denoiser, path: Path, gap: str = GAP) -> Int64[Tensor,
         good = keys in ({"template"}, {"prompt"}) and isinstance(next(iter(entry.values())), str)
         require(good, "prompts", place, 'give {"template": text} or {"prompt": text}')
         try:
-            if "template" in entry:
-                rows.append(read_template(model, entry["template"], gap))
-            else:
-                rows.append(read_prompt(model, entry["prompt"]))
+            template = "template" in entry
+            row = read_template(model, entry["template"], gap) if template else read_prompt(model, entry["prompt"])
+            rows.append(row)
         except ValueError as error:
             raise ValueError(f"prompts={place}: {error}") from None
     require(len(rows) > 0, "prompts", str(path), "holds no lines; give one for each sample")

@@ -1,16 +1,14 @@
 """Models made of models: temperature, top-k, top-p, allowed tokens and guidance.
 
 All of them act on the conditionals, before any rate is formed, so that they change which values positions take and
-never when a masked position goes.
+never when a position is unmasked.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from ..core.checks import finite, require, require_count, require_number
 from ..core.evaluation import Conditionals, Denoiser, Duplicates, of_samples
-from ..core.processes import Process
+from ..core.wrapped import Wrapped, cost_of
 from ..models.network import Network
 
 Logits = Float[Tensor, "n S"]
@@ -27,77 +25,16 @@ Positions = Int64[Tensor, " n"]
 
 @dataclass(frozen=True)
 class Reshaped:
-    """`inner`, with its rows changed by a function of (rows, positions)."""
+    """`inner`, with its rows changed by a function of (rows, positions) that keeps duplicates duplicates."""
 
     inner: Conditionals
     change: Callable[[Tensor, Tensor], Tensor]
-    same: bool
-    """Whether what is alike before is alike after."""
 
     def logits(self, positions: Positions) -> Logits:
         return self.change(self.inner.logits(positions), positions)
 
     def duplicates(self) -> Duplicates | None:
-        return self.inner.duplicates() if self.same else None
-
-
-@dataclass(frozen=True)
-class Wrapped(ABC):
-    """A model around another one, with its process, length and place."""
-
-    model: Denoiser
-
-    @property
-    def process(self) -> Process:
-        return self.model.process
-
-    @property
-    def length(self) -> int:
-        return self.model.length
-
-    @property
-    def horizon(self) -> float:
-        return self.model.horizon
-
-    @property
-    def time_free(self) -> bool:
-        return self.model.time_free
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    @property
-    def tokenizer(self) -> Any:
-        return getattr(self.model, "tokenizer", None)
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return getattr(self.model, "shape", None)
-
-    @property
-    def cost(self) -> int:
-        return cost_of(self.model)
-
-    def of(self, samples: Int64[Tensor, " b"]) -> Wrapped:
-        return replace(self, model=of_samples(self.model, samples))
-
-    @abstractmethod
-    def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals: ...
-
-
-def cost_of(model: Denoiser) -> int:
-    """Rows of the network that one evaluation of a sample takes."""
-    return model.cost if isinstance(model, Wrapped) else 1
-
-
-def restricts(model: Denoiser) -> bool:
-    """Whether some values are forbidden, so that samples must end with values of the model's own."""
-    while isinstance(model, Wrapped):
-        if isinstance(model, Constrained):
-            return True
-        model = model.model
-    return False
+        return self.inner.duplicates()
 
 
 # --- temperature, top-k, top-p
@@ -105,14 +42,14 @@ def restricts(model: Denoiser) -> bool:
 
 @dataclass(frozen=True)
 class Tempered(Wrapped):
-    """`tempered` says what it is."""
+    """Sharper or flatter conditionals: see `tempered`."""
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
-        return Reshaped(self.model(x, t), self._change, same=True)
+        return Reshaped(self.model(x, t), self._change)
 
     def _change(self, logits: Logits, positions: Positions) -> Logits:
         if self.temperature == 0:
@@ -124,13 +61,11 @@ class Tempered(Wrapped):
             # the largest is 0, so that no temperature is too small
             logits = (logits - _if_finite(logits.amax(1, keepdim=True))) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[1]:
-            least = logits.topk(self.top_k, dim=1).values[:, -1:]
-            logits = logits.masked_fill(logits < least, -math.inf)
+            logits = logits.masked_fill(logits < logits.topk(self.top_k, dim=1).values[:, -1:], -math.inf)
         if self.top_p is not None and self.top_p < 1:
             p = torch.softmax(logits.to(torch.float64), 1)
             p, order = torch.sort(p, dim=1, descending=True, stable=True)
-            before = torch.nn.functional.pad(p.cumsum(1)[:, :-1], (1, 0))
-            beyond = before >= self.top_p
+            beyond = torch.nn.functional.pad(p.cumsum(1)[:, :-1], (1, 0)) >= self.top_p
             logits = logits.masked_fill(torch.empty_like(beyond).scatter(1, order, beyond), -math.inf)
         return logits
 
@@ -168,12 +103,16 @@ Tokens = Sequence[int] | Tensor
 
 @dataclass(frozen=True)
 class Constrained(Wrapped):
-    """`constrained` says what it is."""
+    """Conditionals without forbidden values: see `constrained`."""
 
     allowed: Bool[Tensor, "#d S"]
 
+    @property
+    def restricts(self) -> bool:
+        return True
+
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
-        return Reshaped(self.model(x, t), self._change, same=True)
+        return Reshaped(self.model(x, t), self._change)
 
     def _change(self, logits: Logits, positions: Positions) -> Logits:
         allowed = self.allowed.to(logits.device)
@@ -186,16 +125,15 @@ def constrained(model: Denoiser, allow: Tokens | None = None, forbid: Tokens | N
 
     Args:
         model: any model.
-        allow: values by number, as in ``[0, 3, 7]``, for all positions; or booleans, (S,) for all positions or (d,
-        S) for each. forbid: the same.
+        allow: values by number, as in ``[0, 3, 7]``, for all positions; or booleans, (S,) for all positions or (d, S)
+            for each.
+        forbid: the same.
     """
     require(allow is not None or forbid is not None, "(allow, forbid)", (allow, forbid), "give at least one")
     states, length = model.process.states, model.length
-    table = torch.ones((1, states), dtype=torch.bool)
-    if allow is not None:
-        table = table & _table("allow", allow, length, states)
-    if forbid is not None:
-        table = table & ~_table("forbid", forbid, length, states)
+    every, none = torch.ones((1, states), dtype=torch.bool), torch.zeros((1, states), dtype=torch.bool)
+    table = every if allow is None else _table("allow", allow, length, states)
+    table = table & ~(none if forbid is None else _table("forbid", forbid, length, states))
     empty = torch.nonzero(~table.any(1)).flatten()
     if len(empty):
         where = f"position {int(empty[0])}" if len(table) > 1 else "any position"
@@ -250,7 +188,7 @@ class Blend:
 
 @dataclass(frozen=True)
 class Guided(Wrapped):
-    """`guided` says what it is."""
+    """Conditionals pulled towards a condition: see `guided`."""
 
     weight: Weight
     condition: Int64[Tensor, " n"] | Bool[Tensor, "n d"]
@@ -317,20 +255,15 @@ def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Ten
         model: one made by ``from_network(..., classes=)``, for labels; or any masked model, for positions.
         weight: w, at least 0, or a function of the time that gives it.
         condition: a label for all samples, or one for each; or the positions that are the condition, as booleans
-        (d,) for
-            all samples or (num, d): the model without the condition sees them masked. What they hold comes from the
-            template.
+            (d,) for all samples or (num, d): the model without the condition sees them masked. What they hold comes
+            from the template.
     """
     if not callable(weight):
         require(finite(weight) and weight >= 0, "weight", weight, "give a finite number of at least 0")
     given = torch.as_tensor(condition)
     if given.dtype == torch.bool:
-        require(
-            model.process.mask is not None,
-            "condition",
-            "positions",
-            "only a masked model can do without given positions",
-        )
+        masked = model.process.mask is not None
+        require(masked, "condition", "positions", "only a masked model can do without given positions")
         got, length = tuple(given.shape), model.length
         good = given.ndim in (1, 2) and given.numel() > 0 and given.shape[-1] == length
         require(good, "condition shape", got, f"the model has {length} positions; give ({length},) or (num, {length})")
@@ -342,7 +275,6 @@ def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Ten
         )
     whole = given.numel() > 0 and not given.is_floating_point() and given.ndim < 2
     good = whole and bool(((given >= 0) & (given < model.classes)).all())
-    require(
-        good, "condition", given.tolist(), f"labels are whole numbers, 0 to {model.classes - 1}; give one or several"
-    )
+    remedy = f"labels are whole numbers, 0 to {model.classes - 1}; give one or several"
+    require(good, "condition", given.tolist(), remedy)
     return Guided(model, weight, given.long().reshape(-1))

@@ -9,17 +9,17 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ..core.evaluation import Denoiser, Duplicates, Evaluation, Prediction
-from ..core.extrapolation import Extrapolated
 from ..core.noise import Stream
 from ..core.processes import Process
-from ..core.reverse import Reverse
-from ..solvers.multistep import UNIFORM_WEIGHT
+from ..solvers.multistep import Multistep
+from .base import Walk
+from .loop import run
 from .tolerance import divergence
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Where each position of `x` is after an exact one-position step by the conditionals `seen`."""
+    """Where each position of `x` is after an exact one-position step by a `prediction`."""
 
     process: Process
     x: Int64[Tensor, "b d"]
@@ -50,20 +50,15 @@ def step_costs(model: Denoiser, times: Float64[Tensor, " times"], pilots: int, s
     divergence from the paths of the true process, to leading order. The first step is taken to cost as much as the
     second.
     """
-    process, length = model.process, model.length
-    noise = Stream(seed, 0, pilots, model.device)
-    reverse = Reverse.start(model, pilots)
-    x = process.prior(pilots, length, noise("pilot")).to(model.device)
-    everywhere = torch.arange(pilots * length, device=model.device)
-    weight = torch.full((pilots,), UNIFORM_WEIGHT, dtype=torch.float64, device=model.device)
-    costs, before = [], None
-    for n, (t, s) in enumerate(zip(times[:-1].tolist(), times[1:].tolist(), strict=True)):
-        evaluation, prediction = reverse.evaluate(x, t), None
+    process, costs, before = model.process, [], None
+    everywhere = torch.arange(pilots * model.length, device=model.device)
+    for state in run(model, Walk(Multistep()), times, Stream(seed, 0, pilots, model.device)):
+        if not 0 < state.stage < len(times):  # the noise, and the finish
+            continue
+        now: Evaluation = state.memory[0].past[0]
         if before is not None:
-            alphas = process.schedule.alpha(t), process.schedule.alpha(s)
-            now, then = (Kernel(process, x, each, *alphas) for each in (evaluation, before))
-            costs.append(float(divergence(now, then, everywhere).mean()) / 2)
-            prediction = Extrapolated(evaluation, before, weight, "logit")
-        x = reverse.move(x, prediction or evaluation, t, s, noise.at(n)("pilot move"))
-        before: Evaluation | None = evaluation
+            alphas = process.schedule.alpha(times[state.stage - 1]), process.schedule.alpha(times[state.stage])
+            new, old = (Kernel(process, now.x, each, *alphas) for each in (now, before))
+            costs.append(float(divergence(new, old, everywhere).mean()) / 2)
+        before = now
     return torch.tensor(costs[:1] + costs, dtype=torch.float64)

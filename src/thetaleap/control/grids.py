@@ -93,7 +93,7 @@ def alpha_power(schedule: Schedule, exponent: float = 2.0) -> Grid:
     return grid
 
 
-LOOKS, SITES, MOST = 32, 1024, 10**5
+PILOT_STEPS, PILOT_POSITIONS, MOST_STEPS = 32, 1024, 10**5
 """Of `adaptive`: evaluations of each pilot, positions of all pilots together by default, and the most steps."""
 
 
@@ -103,10 +103,9 @@ def adaptive(
     """The alpha-power-2 grid with as many steps as `tolerance` asks for, for a model without masks.
 
     The tolerance is in nats per position: what moving positions independently of each other within steps may cost in
-    all. This
-    is the KL divergence from the paths of the true reverse process to those of `Tweedie`; the law of the samples is
-    nearer than that, and nearer still with `Multistep`. `adaptive.step_costs` estimates it by pilots on a grid of 32
-    steps, and it falls as one over the number of steps.
+    all. This is the KL divergence from the paths of the true reverse process to those of `Tweedie`; the law of the
+    samples is nearer than that, and nearer still with `Multistep`. `adaptive.step_costs` estimates it by pilots on a
+    grid of 32 steps, and it falls as one over the number of steps.
 
     Grids with steps of equal cost were tried: 15% better for the paths of `Tweedie`, up to 6 times worse for the law
     of `Multistep`.
@@ -116,8 +115,7 @@ def adaptive(
         tolerance: nats per position.
         delta: the time at which to stop.
         pilots: samples to estimate from, at 32 evaluations each; by default as many as have 1024 positions together,
-        and
-            at least 4.
+            and at least 4.
         seed: of the pilots.
     """
     require_number("tolerance", tolerance, 0, math.inf)
@@ -126,14 +124,14 @@ def adaptive(
         model.process.mask is None, "model", name, "with masks give the tolerance to sample(), which counts positions"
     )
     require(0 <= delta < model.horizon, "delta", delta, f"give a time in [0, {model.horizon:g})")
-    pilots = max(4, SITES // model.length) if pilots is None else pilots
+    pilots = max(4, PILOT_POSITIONS // model.length) if pilots is None else pilots
     require_count("pilots", pilots)
     grid = alpha_power(model.process.schedule)
     with torch.no_grad():
-        cost = float(step_costs(model, grid(model.horizon, delta, LOOKS), pilots, seed).sum())
-    steps = max(1, math.ceil(LOOKS * cost / tolerance))
-    least = tolerance * steps / MOST
-    require(steps <= MOST, "tolerance", tolerance, f"asks for {steps} steps; give at least {least:.1g}")
+        cost = float(step_costs(model, grid(model.horizon, delta, PILOT_STEPS), pilots, seed).sum())
+    steps = max(1, math.ceil(PILOT_STEPS * cost / tolerance))
+    least = tolerance * steps / MOST_STEPS
+    require(steps <= MOST_STEPS, "tolerance", tolerance, f"asks for {steps} steps; give at least {least:.1g}")
     return grid(model.horizon, delta, steps)
 
 

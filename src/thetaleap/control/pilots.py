@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,11 +27,13 @@ from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser
 from ..core.noise import Stream
 from ..core.reverse import Reverse
-from ..planners.all import FixedCount, LowDiscrepancy
-from ..solvers.base import Solver
+from ..core.storage import replacing
+from ..planners import FixedCount, LowDiscrepancy, expected_counts
 from ..solvers.exponential import ExponentialTrapezoidal
 from ..solvers.multistep import Multistep
 from ..solvers.tweedie import Tweedie
+from .base import Method, Walk, control_of
+from .loop import run
 
 Ordered = FixedCount | LowDiscrepancy
 """Planners whose order does not depend on what the model says."""
@@ -65,7 +66,7 @@ def counted(model: Denoiser, counts: Sequence[int]) -> Float64[Tensor, " times"]
     noised = 1 - process.schedule.alpha(model.horizon)
     times = process.schedule.alpha_inverse(1 - noised * left / length)
     times[0], times[-1] = model.horizon, 0.0
-    found = FixedCount().counts(torch.ones((1, length), dtype=torch.bool), process, times)[0]
+    found = expected_counts(process, length, times)
     remedy = f"the schedule rounds them to {tuple(found.tolist())}; use LogLinear, or a shorter horizon"
     require(tuple(found.tolist()) == given and bool((times.diff() < 0).all()), "counts", given, remedy)
     return times
@@ -94,16 +95,10 @@ class EntropyTable:
 
     def save(self, path: str | Path) -> None:
         """Write the table to `path` as a NumPy archive, whole or not at all."""
-        target = Path(path).resolve()
         about = {"states": self.states, "order": self.order, "pilots": self.pilots, "seed": self.seed}
-        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-        try:
-            with part.open("xb") as file:
-                text, h, fingerprint = np.array(json.dumps(about)), self.h.numpy(), self.fingerprint.numpy()
-                np.savez_compressed(file, about=text, h=h, fingerprint=fingerprint)
-            part.replace(target)
-        finally:  # once moved, there is nothing to remove
-            part.unlink(missing_ok=True)
+        with replacing(Path(path)) as part, part.open("wb") as file:
+            text, h, fingerprint = np.array(json.dumps(about)), self.h.numpy(), self.fingerprint.numpy()
+            np.savez_compressed(file, about=text, h=h, fingerprint=fingerprint)
 
     @classmethod
     def load(cls, path: str | Path) -> EntropyTable:
@@ -197,7 +192,7 @@ def plan_counts(table: EntropyTable, nfe: int) -> tuple[int, ...]:
 
 def planned(
     model: Denoiser,
-    solver: Solver,
+    solver: Method,
     nfe: int,
     pilots: int = 300,
     seed: int = 0,
@@ -209,7 +204,7 @@ def planned(
     ``pilots * length`` evaluations; with a `table` from `pilot_entropies` two, and `pilots` and `seed` do not matter.
     """
     planner = _planner_of(solver)
-    solver.check(model.process, model.length)
+    control_of(solver).check(model.process, model.length)
     _require_nfe(nfe, model.length)
     if table is None:
         table = pilot_entropies(model, planner, pilots, seed)
@@ -218,7 +213,7 @@ def planned(
     return counted(model, plan_counts(table, nfe))
 
 
-def _planner_of(solver: Solver) -> Ordered:
+def _planner_of(solver: Method) -> Ordered:
     """The planner of `solver`, if its steps are one evaluation each and its order is its own."""
     use = "use Tweedie(planner=FixedCount()), Tweedie(planner=LowDiscrepancy()) or Multistep()"
     two = "it unmasks in two stages per step, and counts are planned for one; "
@@ -261,20 +256,16 @@ def _walk(
 ) -> Iterator[tuple[int, Float64[Tensor, "b left"]]]:
     """Draw a batch of pilots position by position; for every j, the entropies of the positions j, j + 1, ... of the
     order where j is `measured`, and of position j alone where it is not."""
-    process, length = model.process, model.length
-    noise, wanted = Stream(seed, first, count, model.device), set(measured)
-    x = process.prior(count, length, noise("pilot")).to(model.device)
-    # what goes first has the largest number
-    order = torch.argsort(planner.begin(x, process, times, noise("pilot"))["order"], 1, descending=True)
-    reverse = Reverse.start(model, count, first)
-    each = torch.arange(count, device=model.device)
-    for j, t in enumerate(times[:-1].tolist()):
-        ahead = order[:, j:] if j in wanted else order[:, j : j + 1]
-        evaluation = replace(reverse, where=f"pilots, {j} positions known").evaluate(x, t)
-        p = evaluation.probabilities((each.unsqueeze(1) * length + ahead).flatten()).view(*ahead.shape, -1)
-        yield j, _entropy(p)
-        value = noise.at(j + 1)("pilot").choose(each, 1, p[:, 0], stay=False)
-        x = x.scatter(1, order[:, j : j + 1], value.unsqueeze(1))
+    control = Walk(Multistep(weight=0.0, planner=planner))  # Tweedie, with a memory of the last evaluation
+    each, wanted = torch.arange(count, device=model.device).unsqueeze(1), set(measured)
+    for state in run(model, control, times, Stream(seed, first, count, model.device), first=first):
+        j = state.stage - 1
+        if not 0 <= j < model.length:  # the noise, and the finish
+            continue
+        history, (_, order) = state.memory
+        ahead = torch.argsort(order.key, 1, descending=True)[:, j : None if j in wanted else j + 1]
+        rows = (each * model.length + ahead).flatten()
+        yield j, _entropy(history.past[0].probabilities(rows).view(*ahead.shape, -1))
 
 
 def _entropy(p: Float64[Tensor, "*n S"]) -> Float64[Tensor, "*n"]:
@@ -299,7 +290,7 @@ def _filled(h: Float64[Tensor, "d d"], measured: list[int]) -> Float64[Tensor, "
 
 
 def _levelled(h: Float64[Tensor, "d d"], measured: list[int]) -> Float64[Tensor, "d d"]:
-    """The table of an order chosen uniformly, where all positions ahead are alike: h[j, m] is the same for every m
+    """The table of an order chosen uniformly, where all positions ahead have one law: h[j, m] is the same for every m
     >= j.
 
     So it is the mean of row j over m, far less noisy than a position alone; linear in j between those `measured`.
@@ -328,7 +319,7 @@ def _fingerprint(model: Denoiser) -> Float64[Tensor, "2 d"]:
     x[1, ::2] = torch.arange((length + 1) // 2, device=model.device) % process.states
     half = process.schedule.alpha_inverse((1 + process.schedule.alpha(model.horizon)) / 2)
     found = torch.zeros((2, length), dtype=torch.float64)
-    reverse = replace(Reverse.start(model, 1), where="the fingerprint")
+    reverse = replace(Reverse.begin(model, 1), where="the fingerprint")
     for row, t in enumerate((model.horizon, float(half))):
         positions = torch.nonzero(process.active(x[row : row + 1])[0]).flatten()
         with torch.no_grad():

@@ -3,136 +3,137 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from ..core import _fast
 from ..core.checks import require_number
-from ..core.evaluation import Evaluation, Prediction
+from ..core.evaluation import Prediction
 from ..core.jumps import Share
-from ..core.noise import Noise
+from ..core.memory import History, Memory
+from ..core.noise import Draw, Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from ..planners.all import Counting, FixedCount, LowDiscrepancy, Pace
-from ..solvers.base import Memory, Solver, Step, plan_of, require_masked
+from ..planners import FixedCount, LowDiscrepancy
+from ..solvers.base import require_masked
 from ..solvers.multistep import Multistep
 from ..solvers.tweedie import Tweedie
+from .base import Control, Turn
 
 WATCHED = 64
-"""The most positions of a sample whose conditionals are compared between two looks."""
+"""The most positions of a sample whose conditionals are compared between two evaluations."""
 LEAST = 1e-12
-"""A probability in an earlier look is taken as at least this."""
+"""A probability in an earlier evaluation is taken as at least this."""
 
 
 @dataclass(frozen=True)
-class Controlled(Solver):
-    """`Tweedie` or `Multistep` on masks, where each sample finds on its way how many positions may go together.
+class Tolerance(Control):
+    """`Tweedie` or `Multistep` on masks, where each sample finds on its way how many positions to unmask together.
 
     `tolerance`, in nats per position, is what drawing positions independently of each other may cost in all: the KL
-    divergence
-    from the paths of the true process to those of plain `Tweedie` with the same counts. The law of the samples is
-    nearer than that, and nearer still with `Multistep`.
+    divergence from the paths of the true process to those of plain `Tweedie` with the same counts. The law of the
+    samples is nearer than that, and nearer still with `Multistep`.
 
-    That k positions go together costs ``k (k - 1) g/2``, where g is what two of them know of each other. As much was
-    told about a masked position, on average, by each of the ones that went last: g is the mean over masked positions of
-    ``KL(c_n || c_{n-1})``, divided by ``k_{n-1}``, and averaged with its value before. Equal costs are the best use
-    of a number of steps, so each step may cost ``tolerance d/N``, with N the number of steps in all if the pace stays:
-    ``k = (1 + sqrt(1 + 8 tolerance d/(N g)))/2``, rounded, at most ``2 k_{n-1}``. The first step sends one position.
+    That k positions are unmasked together costs ``k (k - 1) g/2``, where g is what two of them know of each other. As
+    much was told about a masked position, on average, by each of those unmasked last: g is the mean over masked
+    positions of ``KL(c_n || c_{n-1})``, divided by ``k_{n-1}``, and averaged with its value before. Equal costs are
+    the best use of a number of steps, so each step may cost ``tolerance d/N``, with N the number of steps in all if
+    the pace stays: ``k = (1 + sqrt(1 + 8 tolerance d/(N g)))/2``, rounded, at most ``2 k_{n-1}``. The first step
+    unmasks one position.
     """
 
-    solver: Tweedie | Multistep
+    solver: Any
+    """`Tweedie` or `Multistep`."""
     tolerance: float
-    evaluations = None
-    exact_kernels = True
 
     def __post_init__(self) -> None:
         require_number("tolerance", self.tolerance, 0, math.inf)
+        if not isinstance(self.solver, Tweedie | Multistep):
+            raise TypeError(
+                f"solver={self.solver!r} with a tolerance: on masked models only Tweedie and Multistep can change "
+                "their pace; use one of them, or nfe in place of tolerance"
+            )
+
+    @property
+    def evaluations(self) -> None:
+        return None
 
     def check(self, process: Process, length: int) -> None:
         require_masked(self, process, "grids.adaptive(model, tolerance)")
         self.solver.check(process, length)
-        self._planner()
+        planner = self.solver.planner_for(process)
+        if not isinstance(planner, FixedCount | LowDiscrepancy) or planner.schedule != "process":
+            name = type(self.solver).__name__
+            raise ValueError(
+                f"planner={planner!r} with a tolerance: it must take the number of positions from outside; "
+                f"use {name}(planner=FixedCount()) or {name}(planner=LowDiscrepancy())"
+            )
         if isinstance(self.solver, Multistep) and self.solver.window > 1:
             raise ValueError(f"window={self.solver.window} with a tolerance: the last step alone sets the pace; use 1")
 
     def reaches_data(self, process: Process) -> bool:
         return True
 
-    def _planner(self) -> Counting:
-        planner = self.solver.planner or FixedCount()
-        if isinstance(planner, FixedCount | LowDiscrepancy):
-            return planner
-        name = type(self.solver).__name__
-        raise ValueError(
-            f"planner={planner!r} with a tolerance: it must take the number of positions that go from outside; "
-            f"use {name}(planner=FixedCount()) or {name}(planner=LowDiscrepancy())"
+    def rounds(self, times: Float64[Tensor, " times"], length: int) -> int:
+        return length
+
+    def begin(self, reverse: Reverse, x: Int64[Tensor, "b d"], times: Float64[Tensor, " times"]) -> Memory:
+        unknown = torch.full_like(x[:, 0], -1.0, dtype=torch.float64)
+        return History.none(x), torch.ones_like(x[:, 0]), unknown
+
+    def stepping(
+        self, reverse: Reverse, x: Int64[Tensor, "b d"], times: Float64[Tensor, " times"]
+    ) -> Int64[Tensor, " k"] | None:
+        return _fast.some_but_not_all(reverse.left(x) > _at_end(reverse, times))
+
+    def next(
+        self, n: int, reverse: Reverse, x: Int64[Tensor, "b d"], times: Tensor, memory: Memory, noise: Noise
+    ) -> Turn:
+        history, before, change = memory
+        masked, room = reverse.active(x), torch.as_tensor(reverse.room, device=x.device).expand(len(x))
+        left, end = _fast.count_in_row(masked), _at_end(reverse, times)
+
+        def time(count: Tensor) -> Tensor:
+            """At which so many are masked on average."""
+            return reverse.process.schedule.alpha_inverse(1 - reverse.noised(times[0]) * count / room)
+
+        now, count = reverse.evaluate(x, time(left)), torch.ones_like(left)
+        if n:
+            positions = _watched(masked, noise)
+            differ = _mean(divergence(now, history.before(now), positions), positions, x)
+            change = torch.where(change < 0, differ / before, (change + differ / before) / 2)
+            share = self.tolerance * room / (n + (left - end) / before)
+            most = ((1 + torch.sqrt(1 + 8 * share / change)) / 2).round()
+            count = torch.minimum(torch.minimum(most, 2 * before), left - end).long()
+        cost = float((count * (count - 1) / 2 * change.clamp_min(0)).sum())
+        return Turn(
+            replace(reverse, ready=now),
+            time(left),
+            time(left - count),
+            (history.after(now, window=1), count, change),
+            opens=None if n else torch.ones_like(left, dtype=torch.bool),
+            stops=times.unsqueeze(0),
+            info={"estimated error": Share(cost, 0.0 if n else float(room.sum()))},
         )
 
-    def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
-        return self._planner().begin(x, process, times, noise)
 
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        process, plan = reverse.process, plan_of(memory)
-        begin, end = (float(1 - process.schedule.alpha(time)) for time in (t, s))
-        start = process.active(x).sum(1)
-        stop = torch.round(start * (end / begin)).long()
-        went, change = torch.ones_like(start), torch.full_like(start, math.nan, dtype=torch.float64)
-        rows, before, spent = torch.nonzero(start > stop).flatten(), None, 0.0
-        for n in range(x.shape[1]):
-            masked = reverse[rows].process.active(x[rows])
-            left, local = masked.sum(1), noise(f"step {n}")[rows]
-            evaluation = reverse[rows].evaluate(x[rows], process.schedule.alpha_inverse(1 - begin * left / start[rows]))
-            prediction: Prediction = evaluation
-            count = torch.ones_like(left)
-            if before is not None:
-                positions = _watched(masked, local)
-                differ = _mean(divergence(evaluation, before, positions), positions, x[rows])
-                change[rows] = _averaged(change[rows], differ / went[rows])
-                share = self.tolerance * start[rows] / (n + (left - stop[rows]) / went[rows])
-                most = ((1 + torch.sqrt(1 + 8 * share / change[rows])) / 2).round()
-                count = torch.minimum(torch.minimum(most, 2 * went[rows]), left - stop[rows]).long()
-                prediction = self._seen(
-                    evaluation, before, Pace(count.double(), went[rows].double(), 1.0), process, n == 1
-                )
-            part = {name: value[rows] for name, value in plan.items()}
-            x = x.index_copy(0, rows, self._planner().go(x[rows], prediction, masked, count, local, part))
-            spent += float((count * (count - 1) / 2 * change[rows]).nansum())
-            went[rows] = count
-            alive = torch.nonzero(left - count > stop[rows]).flatten()
-            rows, before = rows[alive], evaluation[alive]
-            if not len(rows):
-                break
-        return Step(x, info={"estimated error": Share(spent, float(start.sum()))})
-
-    def _seen(self, now: Evaluation, before: Evaluation, pace: Pace, process: Process, second: bool) -> Prediction:
-        if isinstance(self.solver, Tweedie):
-            return now
-        return self.solver.extrapolated(process, now, before, pace, second)
+def _at_end(reverse: Reverse, times: Float64[Tensor, " times"]) -> Int64[Tensor, " b"] | Tensor:
+    """How many are to be masked at the end of the grid."""
+    share = reverse.noised(times[-1]) / reverse.noised(times[0])
+    return torch.round(torch.as_tensor(reverse.room, dtype=torch.float64) * share).long().to(reverse.nfe.device)
 
 
-def controlled(solver: Solver, tolerance: float) -> Controlled:
-    """`solver` in steps as long as `tolerance` allows, if it is one that can for masked processes."""
-    if not isinstance(solver, Tweedie | Multistep):
-        raise TypeError(
-            f"solver={solver!r} with a tolerance: on masked models only Tweedie and Multistep can change their pace; "
-            "use one of them, or nfe in place of tolerance"
-        )
-    return Controlled(solver, tolerance)
-
-
-def _averaged(old: Float64[Tensor, " b"], new: Float64[Tensor, " b"]) -> Float64[Tensor, " b"]:
-    """The mean of both, or what there is."""
-    return torch.where(torch.isnan(old), new, (old + new) / 2)
-
-
-def _watched(allowed: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, " n"]:
-    """Flat indices of the `allowed` positions; of some of them, at random, where a sample has many."""
-    count = allowed.sum(1)
-    if allowed.shape[1] > WATCHED:
-        allowed = noise("watch").pick(allowed, count.clamp(max=WATCHED))
-    return torch.nonzero(allowed.flatten()).flatten()
+def _watched(masked: Bool[Tensor, "b d"], noise: Noise) -> Int64[Tensor, " n"]:
+    """Flat indices of the `masked` positions; of some of them, at random, where a sample has many."""
+    if masked.shape[1] > WATCHED:
+        scores = torch.zeros(masked.shape, dtype=torch.float64, device=masked.device).masked_fill(~masked, -math.inf)
+        count = _fast.count_in_row(masked).clamp(max=WATCHED)
+        masked = noise(Draw.WATCH).pick(scores, count, torch.ones_like(scores[:, 0]))
+    return _fast.indices(masked)
 
 
 def _mean(values: Float64[Tensor, " n"], positions: Tensor, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:

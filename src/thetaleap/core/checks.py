@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+else:  # the command line checks its arguments without torch
+    Tensor = Any
 
 
 def require(condition: bool, argument: str, value: Any, remedy: str) -> None:
@@ -46,8 +48,10 @@ def probability_table(argument: str, table: Tensor, dim: int | tuple[int, ...] |
 
     The entries are divided by their sum, which may differ from one by rounding (1e-6, as for float32 input).
     """
-    if not isinstance(table, Tensor) or not table.is_floating_point():
-        kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+    import torch
+
+    if not isinstance(table, torch.Tensor) or not table.is_floating_point():
+        kind = table.dtype if isinstance(table, torch.Tensor) else type(table).__name__
         raise TypeError(f"{argument} is {kind}: give a floating-point torch tensor of probabilities")
     p = table.detach().to(torch.float64)
     if not bool(torch.isfinite(p).all()):
@@ -60,13 +64,6 @@ def probability_table(argument: str, table: Tensor, dim: int | tuple[int, ...] |
         worst = float(total.flatten()[(total - 1).abs().argmax()])
         raise ValueError(f"{argument} sums to {worst:.9g}: divide it by its sum so that it sums to 1")
     return p / total
-
-
-def as_time(t: float | Tensor) -> Tensor:
-    """A time as a float64 tensor: shape () for one time, (batch,) for one time per sample."""
-    if isinstance(t, float):  # takes two thirds of the time
-        return torch.scalar_tensor(t, dtype=torch.float64)
-    return torch.as_tensor(t, dtype=torch.float64)
 
 
 def finite(value: float) -> bool:

@@ -18,10 +18,6 @@ MEMORY = 128 * 2**20
 COPIES = 4
 """Copies of a row in float64 that are alive at a time, at most."""
 
-# glibc keeps free memory for the next rows up to twice the largest block that was ever given back, of those below
-# 32 MiB; beyond, pages are got from the system again, which takes as long as the work. This block is never written to.
-torch.empty(2**25 - 2**16, dtype=torch.uint8)
-
 
 @dataclass(frozen=True)
 class Duplicates:
@@ -210,6 +206,21 @@ class Prediction(Protocol):
         ...
 
 
+@runtime_checkable
+class Duplicated(Protocol):
+    """Whatever knows which samples are duplicates."""
+
+    def duplicates(self) -> Duplicates | None: ...
+
+
+def joint_duplicates(first: Duplicated, second: Duplicated) -> Duplicates | None:
+    """Samples that are duplicates in both, if that is known."""
+    one, two = first.duplicates(), second.duplicates()
+    if one is None or two is None:
+        return None
+    return Duplicates(one.kind * two.kinds + two.kind, one.kinds * two.kinds)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One evaluation at (x, t): conditionals as float64 probabilities, checked as they are asked for."""
@@ -218,7 +229,8 @@ class Evaluation:
     t: Float64[Tensor, "*b"]
     conditionals: Conditionals
     states: int
-    where: str
+    where: tuple[int, float] | str
+    """The stage of the run and the time that it goes down to, or another name for errors."""
     samples: Int64[Tensor, " b"] | None = None
     """Their numbers in the run, for errors to name; by default 0, 1, ..."""
     memory: int = MEMORY
@@ -248,7 +260,7 @@ class Evaluation:
         return rows
 
     def duplicates(self) -> Duplicates | None:
-        """Which samples have the same rows: known only where all are looked at at one time."""
+        """Which samples have the same rows: known only where all are evaluated at one time."""
         return self.conditionals.duplicates() if self.t.ndim == 0 else None
 
     def __getitem__(self, rows: Int64[Tensor, " k"]) -> Evaluation:
@@ -278,4 +290,5 @@ class Evaluation:
         else:
             what, remedy = "minus infinity for every value", "leave at least one value possible"
         sample = row if self.samples is None else int(self.samples[row])
-        return ValueError(f"logits={what} in {self.where}, sample {sample}, position {position}: {remedy}")
+        where = self.where if isinstance(self.where, str) else "step {} (down to t = {:g})".format(*self.where)
+        return ValueError(f"logits={what} in {where}, sample {sample}, position {position}: {remedy}")

@@ -1,4 +1,4 @@
-"""Two looks made into one: conditionals extrapolated along the way back, always proper distributions."""
+"""Two evaluations made into one prediction: conditionals extrapolated towards the data, always proper distributions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,34 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .evaluation import Duplicates, Evaluation
+from .evaluation import Duplicates, Evaluation, Prediction, joint_duplicates
+from .times import Times, at, shared
 
 Form = Literal["linear", "logit"]
 FORMS = ("linear", "logit")
 STEEPEST = 20.0
-"""A probability may have grown or shrunk by this factor between two looks; beyond, the logit form takes it as that."""
+"""A probability may have grown or shrunk by this factor between two evaluations; the logit form clips beyond."""
+
+
+def extrapolated(
+    later: Evaluation, earlier: Evaluation, weight: float | Times, form: Form, floor: float = 0.0
+) -> Prediction:
+    """``c~`` beyond `later`, away from `earlier`, by a `weight` w for each sample; `later` itself if they are one.
+
+    linear: ``c~ ∝ max((1 + w) later - w earlier, floor * later)``; logit: ``c~ ∝ later * clip(later/earlier)^w``.
+    """
+    return later if earlier is later else Extrapolated(later, earlier, shared(weight), form, floor)
 
 
 @dataclass(frozen=True)
 class Extrapolated:
-    """``c~`` beyond `later`, away from `earlier`, by a `weight` w for each sample.
-
-    linear: ``c~ ∝ max((1 + w) later - w earlier, floor * later)``; logit: ``c~ ∝ later * clip(later/earlier)^w``.
-    """
+    """A prediction made by `extrapolated`."""
 
     later: Evaluation
     earlier: Evaluation
-    weight: Float64[Tensor, " b"]
+    weight: Times
     form: Form
-    floor: float = 0.0
+    floor: float
 
     @property
     def at_once(self) -> int:
@@ -40,18 +48,13 @@ class Extrapolated:
 
     def unnormalised(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         new, old = self.later.probabilities(positions), self.earlier.probabilities(positions)
-        w = self.weight[positions // self.later.x.shape[1]].unsqueeze(1)
+        w = at(self.weight.to(new.device), positions, self.later.x.shape[1])
         if self.form == "linear":
             rows = old.lerp_(new, 1 + w)  # new + w (new - old); rows are made for whoever asks, and may be written to
-            rows = torch.maximum(rows, new.mul_(self.floor), out=rows) if self.floor else rows.clamp_min_(0)
-        else:
-            # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
-            ratio = torch.div(new, old, out=old).nan_to_num_(nan=1.0).clamp_(1 / STEEPEST, STEEPEST)
-            rows = ratio.pow_(w).mul_(new)
-        return rows
+            return torch.maximum(rows, new.mul_(self.floor), out=rows) if self.floor else rows.clamp_min_(0)
+        # where both are zero the ratio does not matter; where only the earlier one is, it is clipped
+        ratio = torch.div(new, old, out=old).nan_to_num_(nan=1.0).clamp_(1 / STEEPEST, STEEPEST)
+        return ratio.pow_(w).mul_(new)
 
     def duplicates(self) -> Duplicates | None:
-        first, second = self.earlier.duplicates(), self.later.duplicates()
-        if first is None or second is None or not bool((self.weight == self.weight[:1]).all()):
-            return None
-        return Duplicates(first.kind * second.kinds + second.kind, first.kinds * second.kinds)
+        return None if self.weight.ndim else joint_duplicates(self.earlier, self.later)

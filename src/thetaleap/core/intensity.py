@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from .evaluation import Duplicates, Evaluation
+from .evaluation import Duplicates, Evaluation, joint_duplicates
 from .processes import Bound, Process
+from .times import Times, as_time, at, column
 
 Align = Literal["destination", "displacement", "cyclic"]
-ALIGN = ("destination", "displacement", "cyclic")
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class Intensity(Protocol):
         ...
 
     def bound(self) -> Bound:
-        """At least the total intensity of each position; costs no conditionals; (1, 1) if all alike."""
+        """At least the total intensity of each position; costs no conditionals; one entry where all have the same."""
         ...
 
     def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
@@ -47,14 +47,16 @@ class Intensity(Protocol):
 
 @dataclass(frozen=True)
 class Frozen:
-    """The reverse intensity at one state and time, ``mu(v | x, t)``."""
+    """The reverse intensity at one state and time, ``mu(v | x, t)``; 0 where a position is not `free`."""
 
     process: Process
-    prediction: Evaluation
+    evaluation: Evaluation
+    free: Bool[Tensor, "b d"] | None = None
+    """None: all are."""
 
     @property
     def x(self) -> Tensor:
-        return self.prediction.x
+        return self.evaluation.x
 
     @property
     def tight(self) -> bool:
@@ -62,21 +64,21 @@ class Frozen:
 
     @property
     def at_once(self) -> int:
-        return self.prediction.at_once
+        return self.evaluation.at_once
 
     def bound(self) -> Bound:
-        return self.process.intensity_bound(self.x, self.prediction.t)
+        bound = self.process.intensity_bound(self.x, column(self.evaluation.t))
+        return bound if self.free is None else bound * self.free
 
     def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
-        t = self.prediction.t
-        time = t if t.ndim == 0 else t[positions // self.x.shape[1]].unsqueeze(1)
-        present, c = self.x.flatten()[positions], self.prediction.probabilities(positions)
-        if self.process.mask is not None and self.process.known_totals:  # a mask goes to what the conditional says
+        time = at(self.evaluation.t, positions, self.x.shape[1])
+        present, c = self.x.flatten()[positions], self.evaluation.probabilities(positions)
+        if self.process.mask is not None and self.process.known_totals:  # the conditional itself, times a rate
             return c.mul_(self.process.intensity(torch.ones_like(c[:, :1]), present, time))
         return self.process.intensity(c, present, time)
 
     def duplicates(self) -> Duplicates | None:
-        return self.prediction.duplicates()
+        return self.evaluation.duplicates()
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,11 @@ class Combined:
     x: Int64[Tensor, "b d"]
     earlier: Frozen
     later: Frozen
-    weight: float
+    weight: float | Times
     align: Align = "destination"
     where_earlier: bool = False
     """Only jumps with a positive earlier intensity."""
-    scales: tuple[float, float] = (1.0, 1.0)
+    scales: tuple[float | Times, float | Times] = (1.0, 1.0)
     """Factors of the earlier and the later intensity, to bring both to one unit of time."""
     tight = False
 
@@ -103,14 +105,21 @@ class Combined:
         few = 2 if self.later.process.mask is None else 1  # whose rows take more work
         return max(1, self.later.at_once // few)
 
+    def _parts(self) -> tuple[Times, Times]:
+        """What the earlier and the later intensity are multiplied by."""
+        weight, (old, new) = as_time(self.weight), map(as_time, self.scales)
+        return (1 - weight) * old, weight * new
+
     def bound(self) -> Bound:
-        old, new = self.scales
-        bound = max(0.0, self.weight) * new * self.later.bound()
-        return bound + (1 - self.weight) * old * self.earlier.bound() if self.weight < 1 else bound
+        old, new = (column(part.clamp_min(0)) for part in self._parts())
+        later = new * self.later.bound()
+        return later + old * self.earlier.bound() if bool((old > 0).any()) else later
 
     def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        old, new = (at(part, positions, self.x.shape[1]) for part in self._parts())
         earlier, later = self._aligned(self.earlier, positions), self._aligned(self.later, positions)
-        rows = later.mul_(self.weight * self.scales[1]).add_(earlier, alpha=(1 - self.weight) * self.scales[0])
+        rows = later.mul_(new)
+        rows = rows.add_(earlier, alpha=float(old)) if old.ndim == 0 else rows.addcmul_(earlier, old)
         if self.where_earlier:
             rows.mul_(earlier > 0)
         if self.later.process.mask is not None:  # only masked positions jump, and none jumps to the mask
@@ -119,10 +128,7 @@ class Combined:
         return rows.masked_fill_(torch.arange(states, device=rows.device) == present, 0.0)
 
     def duplicates(self) -> Duplicates | None:
-        first, second = self.earlier.duplicates(), self.later.duplicates()
-        if first is None or second is None:
-            return None
-        return Duplicates(first.kind * second.kinds + second.kind, first.kinds * second.kinds)
+        return None if any(part.ndim for part in self._parts()) else joint_duplicates(self.earlier, self.later)
 
     def _aligned(self, part: Frozen, positions: Tensor) -> Float64[Tensor, "n S"]:
         rows = part.rows(positions)

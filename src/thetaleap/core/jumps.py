@@ -1,7 +1,7 @@
 """The two primitives that do all the jumping: `leap` for frozen intensities, `move` for exact one-position kernels.
 
 Both toss a coin at every position with at least the probability of a jump, ask for the rows of the heads only, and
-draw there: a value, or nothing, which makes good for the coin (thinning).
+draw there: a value, or nothing, which compensates for the bound (thinning).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from .evaluation import Duplicates, Prediction
 from .intensity import Intensity
 from .noise import Noise, Numbers
 from .processes import Process
+from .times import Times, at, column, shared
 
 Rule = Literal["exact", "reject", "euler"]
 
@@ -50,17 +51,18 @@ def jump_probability(total: Float64[Tensor, "*n"], rule: Rule) -> Float64[Tensor
 
 
 def leap(
-    x: Int64[Tensor, "b d"], intensity: Intensity, h: float, noise: Noise, rule: Rule
+    x: Int64[Tensor, "b d"], intensity: Intensity, h: Times, noise: Noise, rule: Rule
 ) -> tuple[Int64[Tensor, "b d"], Share]:
     """Run `intensity`, frozen, for a time `h`; negative intensities count as zero.
 
-    Also gives the share of non-zero intensities that were positive, among the rows looked at, where some may not be.
+    Also gives the share of non-zero intensities that were positive, among the rows asked for, where some may not be.
     """
-    bound = intensity.bound() * h
+    h, length = shared(h), x.shape[1]
+    bound = intensity.bound() * column(h)
     # total e^-total is largest at 1
     ceiling = jump_probability(bound.clamp(max=1) if rule == "reject" else bound, rule).expand_as(x)
     positions, numbers = noise.flip(ceiling)
-    rows, which = distinct(positions, x.shape[1], intensity.duplicates())
+    rows, which = distinct(positions, length, None if h.ndim else intensity.duplicates())
     stay = not intensity.tight or rule == "reject"
     positive = Share(0, 0)
 
@@ -73,17 +75,17 @@ def leap(
             positive += Share(_nonzero(rates.clamp_min_(0), times), whole)
         if not stay:  # the coin was all of it: what is left is where to
             return rates
-        total = rates.sum(1)
-        scale = jump_probability(total * h, rule) / (total * _at(ceiling, rows))
-        return rates.mul_(torch.where(total > 0, scale, 0.0).unsqueeze(1))
+        total = rates.sum(1, keepdim=True)
+        scale = jump_probability(total * at(h, rows, length), rule) / (total * _entries(ceiling, rows))
+        return rates.mul_(torch.where(total > 0, scale, 0.0))
 
     x = jump(x, positions, Rows(weights, rows, which, intensity.at_once), noise, stay, numbers)
     return x, positive
 
 
-def _at(table: Float64[Tensor, "b d"], positions: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
+def _entries(table: Float64[Tensor, "b d"], positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n 1"]:
     """Entries at flat indices, without writing out an expanded table."""
-    return table[positions // table.shape[1], positions % table.shape[1]]
+    return table[positions // table.shape[1], positions % table.shape[1]].unsqueeze(1)
 
 
 def _nonzero(rates: Float64[Tensor, "k S"], times: Int64[Tensor, " k"] | None) -> int:
@@ -94,19 +96,29 @@ def _nonzero(rates: Float64[Tensor, "k S"], times: Int64[Tensor, " k"] | None) -
 
 
 def move(
-    process: Process, x: Int64[Tensor, "b d"], prediction: Prediction, alpha_t: Tensor, alpha_s: Tensor, noise: Noise
+    process: Process,
+    x: Int64[Tensor, "b d"],
+    prediction: Prediction,
+    alpha_t: Times,
+    alpha_s: Times,
+    noise: Noise,
+    free: Bool[Tensor, "b d"] | None = None,
 ) -> Int64[Tensor, "b d"]:
-    """Draw every position from its exact one-position kernel, from alpha_t back to alpha_s."""
-    bound = process.kernel_bound(x, alpha_t, alpha_s)
+    """Draw every `free` position, None for all, from its exact one-position kernel, from alpha_t back to alpha_s."""
+    length = x.shape[1]
+    bound = process.kernel_bound(x, column(alpha_t), column(alpha_s))
+    bound = bound if free is None else bound * free
     bound = bound if bound.shape == x.shape else bound.expand_as(x)
     positions, numbers = noise.flip(bound)
     if process.mask is not None and process.known_totals:
         return unmask(x, positions, prediction, noise, numbers)
-    rows, which = distinct(positions, x.shape[1], prediction.duplicates())
+    known = None if alpha_t.ndim or alpha_s.ndim else prediction.duplicates()
+    rows, which = distinct(positions, length, known)
 
     def weights(rows: Int64[Tensor, " k"]) -> Float64[Tensor, "k S"]:
-        kernel = process.kernel(prediction.probabilities(rows), x.flatten()[rows], alpha_t, alpha_s)
-        return kernel / _at(bound, rows).unsqueeze(1)
+        alphas = (at(alpha, rows, length) for alpha in (alpha_t, alpha_s))
+        kernel = process.kernel(prediction.probabilities(rows), x.flatten()[rows], *alphas)
+        return kernel / _entries(bound, rows)
 
     return jump(x, positions, Rows(weights, rows, which, prediction.at_once), noise, not process.known_totals, numbers)
 
@@ -130,7 +142,7 @@ def distinct(
 
     On small spaces, where a million samples are a few sequences over and over, this is most of the work.
     """
-    if duplicates is None or 2 * length * duplicates.kinds > len(positions):
+    if duplicates is None or 2 * length * duplicates.kinds > positions.shape[0]:
         return positions, None
     key = duplicates.kind[positions // length] * length + positions % length
     first = torch.full((length * duplicates.kinds,), -1, device=positions.device).scatter_(0, key, positions)

@@ -1,14 +1,15 @@
 """The only source of randomness.
 
-Solvers put *questions* to a `Noise`: does this position jump (`flip`), to which value (`choose`), which positions go
-first (`pick`), when (`clock`). `Stream` answers at random; its twin in `exact.py` answers every way at once.
+Solvers and planners put *questions* to a `Noise`: does this position jump (`flip`), to which value (`choose`), which
+positions come next (`order`, `levels`, `pick`), when (`clock`). `Stream` answers at random; its twin in
+`enumeration.py` branches over every answer. Who asks does not know which of the two it has.
 
 Every uniform is a pure function of (seed, sample, step, label, position): Philox4x64-10 (Salmon et al., SC 2011) with
-the seed as key and counter words (sample and position, step, label, round). So sample i is the same whatever the
-batch, the sharding or the device: the numbers are made on the CPU and moved.
+the seed as key and counter words (sample and position, step, label, use). So sample i is the same whatever the batch,
+the sharding or the device: the numbers are made on the CPU and moved.
 
-One number decides whether a position jumps and where to, as in one draw from all that may happen there: if u < p
-says that it does, u/p is uniform in [0, 1) again, and chooses.
+One number decides whether a position jumps and where to, as in one draw from all that may happen there: if u < p says
+that it does, u/p is uniform in [0, 1) again, and chooses.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from . import _fast
 from .checks import require_count
 
 CPU = torch.device("cpu")
@@ -35,18 +37,79 @@ not got from the system afresh every time, which would take longer than the work
 
 SHY = 1 - 2.0**-53
 """A number below one, times this and a total, is below the total even where the product rounds up."""
-Odds = Bool[Tensor, "b d"] | Float64[Tensor, "b d"]
-"""Who may be picked, or the logarithms of odds."""
+SPENT = 2.0
+"""Added to the key of a position that has come in an order."""
 Numbers = Float64[Tensor, " n"] | None
-"""Uniforms in [0, 1) to make choices by, where there are some at hand."""
+"""Uniforms in [0, 1) to choose by; None: fresh ones."""
+PerSample = float | Float64[Tensor, "b 1"]
+"""One number for all samples, or one for each."""
+
+
+class Draw(StrEnum):
+    """Labels of questions. One label is good for one question of each kind in a step; an index tells repeated ones
+    apart."""
+
+    PRIOR = "prior"
+    BEGIN = "begin"
+    FINISH = "finish"
+    PREDICT = "predict"
+    CORRECT = "correct"
+    LEAP = "leap"
+    MOVE = "move"
+    ORDER = "order"
+    SHIFT = "shift"
+    VALUE = "value"
+    KEEP = "keep"
+    HIT = "hit"
+    WHEN = "when"
+    EVENT = "event"
+    GAP = "gap"
+    POSITION = "position"
+    WATCH = "watch"
+    PILOT = "pilot"
+    COMPONENT = "component"
+    DRAW = "draw"
+    LIKELIHOOD = "likelihood"
+    EXAMPLE = "example"
+    GIVEN = "given"
+    NOISED = "noised"
+    TIME = "time"
+    LABEL = "label"
+    DROPOUT = "dropout"
+
+
+@runtime_checkable
+class Levels(Protocol):
+    """A level for each position, uniform below where ``1 - alpha`` starts; a mask is due when ``1 - alpha`` has come
+    down to its level. A position that is masked again gets a fresh level."""
+
+    def due(
+        self, masked: Bool[Tensor, "b d"], high: PerSample, low: PerSample, noise: Noise
+    ) -> tuple[Int64[Tensor, " n"], Numbers, Levels]:
+        """The `masked` positions, as flat indices, that are due while ``1 - alpha`` falls from `high` to `low`;
+        uniforms to choose their values by; and the levels from then on."""
+        ...
+
+
+@runtime_checkable
+class Order(Protocol):
+    """An order of the positions of each sample, in which they are unmasked. A position that is masked again gets a
+    fresh place in an order that is random."""
+
+    def next(
+        self, masked: Bool[Tensor, "b d"], count: Int64[Tensor, " b"], noise: Noise
+    ) -> tuple[Int64[Tensor, " n"], Numbers, Order]:
+        """The next `count` of the `masked` positions, as flat indices; uniforms to choose their values by; and the
+        order from then on."""
+        ...
 
 
 @runtime_checkable
 class Noise(Protocol):
-    """Answers random questions for a batch of samples. One label is good for one question of each kind, which may
-    be put in parts: each about other samples or, for choices, other positions."""
+    """Answers random questions for a batch of samples. A question may be put in parts: each about other samples or,
+    for choices, other positions."""
 
-    def __call__(self, label: str) -> Noise:
+    def __call__(self, label: Draw, index: int | None = None) -> Noise:
         """An independent source, named within its parent."""
         ...
 
@@ -59,8 +122,12 @@ class Noise(Protocol):
         what is left of their numbers for a choice there."""
         ...
 
-    def places(self, length: int) -> Float64[Tensor, "b d"] | None:
-        """Uniforms in [0, 1) to keep for a whole run, in which each is used once; None: ask step by step."""
+    def levels(self, length: int, top: PerSample) -> Levels:
+        """A level for each position, uniform below `top`."""
+        ...
+
+    def order(self, length: int, ranks: Int64[Tensor, "b d"] | None = None) -> Order:
+        """An order of the positions: by `ranks`, the smallest first, or uniformly random."""
         ...
 
     def choose(
@@ -80,9 +147,11 @@ class Noise(Protocol):
         """
         ...
 
-    def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
-        """Draw `count` positions of each sample without replacement, one after the other: uniformly among those that
-        are true, or, if the weights are numbers, with odds ``exp(weights)`` (minus infinity: never)."""
+    def pick(
+        self, scores: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], heat: Float64[Tensor, " b"]
+    ) -> Bool[Tensor, "b d"]:
+        """Draw `count` positions of each sample without replacement, one after the other, with probabilities
+        proportional to ``exp(scores/heat)`` (minus infinity: never); at heat 0 take the largest scores."""
         ...
 
     def clock(self, positions: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
@@ -139,6 +208,66 @@ class _Generators(threading.local):
 _GENERATORS = _Generators()
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnLevels:
+    """Levels that were drawn once for a run."""
+
+    level: Float64[Tensor, "b d"]
+
+    def due(
+        self, masked: Bool[Tensor, "b d"], high: PerSample, low: PerSample, noise: Noise
+    ) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"], DrawnLevels]:
+        level = self.level
+        positions, numbers, sound = _fast.passed(masked, level, high, _open(low))
+        if sound:
+            return positions, numbers, self
+        # some were due before, and so were masked again since
+        level = _redrawn(level, masked & (level > high), high, noise)
+        positions, numbers, sound = _fast.passed(masked, level, high, _open(low))
+        if not sound:  # no room between the two bounds, where alpha has rounded to one
+            fresh = noise(Draw.VALUE).clock(masked).view(-1)[positions]
+            numbers = torch.where((numbers >= 0) & (numbers < 1), numbers, fresh)
+        return positions, numbers, DrawnLevels(level)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnOrder:
+    """An order by keys, the largest first, and numbers to choose values by, all drawn once for a run."""
+
+    key: Float64[Tensor, "b d"]
+    """In [0, 1), and `SPENT` more once it has come. Those that have not are below, and uniform there if random."""
+    number: Float64[Tensor, "b d"]
+    random: bool
+
+    def next(
+        self, masked: Bool[Tensor, "b d"], count: Int64[Tensor, " b"], noise: Noise
+    ) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"], DrawnOrder]:
+        key, number = self.key, self.number
+        positions, came = _fast.first(key, count, masked)
+        if positions.shape[0] and float(came.max()) >= SPENT:  # has come before, and was masked again since
+            spent = key >= SPENT
+            stale = masked & spent
+            number = _redrawn(number, stale, 1.0, noise(Draw.VALUE))
+            last = torch.where(spent, key - SPENT, 1.0).amin(1, keepdim=True)
+            key = _redrawn(key, stale, last, noise(Draw.ORDER)) if self.random else torch.where(stale, key - SPENT, key)
+            positions, came = _fast.first(key, count, masked)
+        after = key.clone()
+        after.view(-1)[positions] = came + SPENT
+        return positions, number.view(-1)[positions], DrawnOrder(after, number, self.random)
+
+
+def _open(low: PerSample) -> PerSample:
+    """`low`, or below all levels where it is 0: at the end of the way everything is due."""
+    return torch.where(low > 0, low, -1.0) if isinstance(low, Tensor) else low or -1.0
+
+
+def _redrawn(
+    table: Float64[Tensor, "b d"], where: Bool[Tensor, "b d"], below: PerSample, noise: Noise
+) -> Float64[Tensor, "b d"]:
+    """`table` with fresh uniforms, up to `below`, where it says."""
+    return torch.where(where, (1 - noise.clock(where)) * below, table)
+
+
 @dataclass(frozen=True)
 class Stream:
     """Random answers for samples ``first, first + 1, ...``."""
@@ -164,8 +293,8 @@ class Stream:
         """The source of one step; labels may be used again."""
         return self._with(step=step, label="", asked={})
 
-    def __call__(self, label: str) -> Stream:
-        return self._with(label=f"{self.label}/{label}")
+    def __call__(self, label: Draw, index: int | None = None) -> Stream:
+        return self._with(label=f"{self.label}/{label}" if index is None else f"{self.label}/{label} {index}")
 
     def __getitem__(self, rows: Tensor) -> Stream:
         return self._with(rows=rows if self.rows is None else self.rows[rows])
@@ -187,6 +316,9 @@ class Stream:
         table = u.reshape(self.count, width)
         return table if self.rows is None else table[self.rows.cpu().numpy()]
 
+    def _tensor(self, kind: str, width: int) -> Float64[Tensor, "b width"]:
+        return torch.from_numpy(self._numbers(kind, width)).to(self.device)
+
     def _claim(self, name: str, positions: Tensor | None) -> None:
         """Note that the numbers of a question are used: all of these samples, or those at `positions`, in order."""
         parts = self.asked.setdefault(name, {})
@@ -204,19 +336,14 @@ class Stream:
             parts[id(self.rows)] = (self.rows, positions)
 
     def flip(self, probability: Float64[Tensor, "b d"]) -> tuple[Int64[Tensor, " n"], Numbers]:
-        length = probability.shape[1]
-        u = self._numbers("flip", length)
-        if probability.is_cpu:  # numpy takes a third of the time
-            p = probability.numpy()
-            positions = (u < p).ravel().nonzero()[0]
-            chance = p.ravel()[positions] if p.flags.c_contiguous else p[positions // length, positions % length]
-            return torch.from_numpy(positions), torch.from_numpy(u.ravel()[positions] / chance)
-        tossed = torch.from_numpy(u).to(self.device)
-        heads = where(tossed < probability)
-        return heads, tossed.flatten()[heads] / probability[heads // length, heads % length]
+        return _fast.heads(self._numbers("flip", probability.shape[1]), probability)
 
-    def places(self, length: int) -> Float64[Tensor, "b d"]:
-        return torch.from_numpy(self._numbers("places", length)).to(self.device)
+    def levels(self, length: int, top: PerSample) -> DrawnLevels:
+        return DrawnLevels((1 - self._tensor("levels", length)) * top)
+
+    def order(self, length: int, ranks: Int64[Tensor, "b d"] | None = None) -> DrawnOrder:
+        key = self._tensor("order", length) if ranks is None else 1 - (ranks.double() + 1) / (length + 1)
+        return DrawnOrder(key, self._tensor("value", length), ranks is None)
 
     def choose(
         self,
@@ -232,25 +359,25 @@ class Stream:
             numbers = torch.from_numpy(fresh).to(self.device)
         return inverse_cdf(weights, numbers, stay, which)
 
-    def pick(self, weights: Odds, count: Int64[Tensor, " b"]) -> Bool[Tensor, "b d"]:
-        u = torch.from_numpy(self._numbers("pick", weights.shape[1])).to(self.device)
-        if weights.dtype == torch.bool:
-            return largest(u, count, among=weights)
-        gumbel = -torch.log(-torch.log(u.clamp_min(2.0**-54)))  # u = 0, the only one below, would be infinite
-        return largest(weights + gumbel, count)
+    def pick(
+        self, scores: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], heat: Float64[Tensor, " b"]
+    ) -> Bool[Tensor, "b d"]:
+        if not bool(heat.any()):
+            return _fast.largest(settled(scores), count)
+        u = self._tensor("pick", scores.shape[1]).clamp_min(2.0**-54)  # 0, the only one below, would be infinite
+        warm, gumbel = heat.unsqueeze(1), -torch.log(-torch.log(u))
+        return _fast.largest(torch.where(warm > 0, scores / warm + gumbel, settled(scores)), count)
 
     def clock(self, positions: Bool[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
-        return torch.from_numpy(self._numbers("clock", positions.shape[1])).to(self.device)
+        return self._tensor("clock", positions.shape[1])
 
     def uniform(self, batch: int) -> Float64[Tensor, " b"]:
-        return torch.from_numpy(self._numbers("uniform", 1)[:, 0]).to(self.device)
+        return self._tensor("uniform", 1)[:, 0]
 
 
-def where(true: Bool[Tensor, "b d"]) -> Int64[Tensor, " n"]:
-    """Flat indices of what is true."""
-    if true.is_cpu:  # numpy takes a third of the time
-        return torch.from_numpy(true.numpy().ravel().nonzero()[0])
-    return torch.nonzero(true.flatten()).flatten()
+def settled(scores: Float64[Tensor, "b d"]) -> Float64[Tensor, "b d"]:
+    """`scores` without their last bits, in which equal ones may differ from one machine to another."""
+    return scores.round(decimals=9)
 
 
 def piece(rows: Tensor) -> int:
@@ -283,21 +410,3 @@ def inverse_cdf(
         # below the total, so that the last value of positive weight is the last
         u = (u * SHY).mul_(cdf[:, -1])
     return torch.searchsorted(cdf, u.unsqueeze(-1), right=True).squeeze(-1)
-
-
-def largest(
-    key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], among: Bool[Tensor, "b d"] | None = None
-) -> Bool[Tensor, "b d"]:
-    """The `count` largest entries of each row, all or those `among`; of equal ones the first."""
-    length = key.shape[1]
-    if key.is_cpu:  # numpy sorts rows several times as fast
-        keys, wanted = key.detach().numpy(), count.numpy()
-        keys = keys if among is None else np.where(among.numpy(), keys, -np.inf)
-        last = np.sort(keys, 1)[np.arange(len(wanted)), length - np.maximum(wanted, 1)]
-        keep = ~(keys < last[:, None]) & (wanted > 0)[:, None]  # NaN is the largest of all
-        if np.count_nonzero(keep) == wanted.sum():  # no ties
-            return torch.from_numpy(keep)
-    key = key if among is None else torch.where(among, key, -torch.inf)
-    order = torch.argsort(key, dim=1, descending=True, stable=True)
-    ranks = torch.arange(length, device=key.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, ranks) < count.unsqueeze(1)

@@ -4,7 +4,7 @@ All positions are noised independently, so everything here is about one position
 
 - ``c`` (n, S): the leave-one-out conditional, the probability of the clean token given all *other* positions;
 - ``present`` (n,): the token the position holds now;
-- ``t``: one time, shape (), or one per row, shape (n, 1).
+- ``t``, ``alpha``: one time, shape (), or one per row, shape (n, 1); for bounds, one per sample, shape (b, 1).
 
 ``p_t(v | others) = sum_i c(i) P_t(i, v)`` is the law of the noised token, and the score is the ratio
 ``p_t(v | others) / p_t(present | others)``. Intensities follow from it: ``mu(v) = sigma(t) R(v, present) score(v)``.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from . import _fast
 from .checks import require, require_count
-from .noise import Noise
+from .noise import Draw, Noise
 from .schedules import Constant, LogLinear, Schedule
 
 Rows = Float64[Tensor, "n S"]
@@ -123,13 +124,11 @@ class Masked:
         return torch.full((batch, length), self.mask, dtype=torch.int64)
 
     def active(self, x: Sequences) -> Bool[Tensor, "b d"]:
-        return torch.from_numpy(x.numpy() == self.mask) if x.is_cpu else x == self.mask
+        return _fast.equal(x, self.mask)
 
     def _at_masks(self, x: Int64[Tensor, "*n"], value: float | Tensor) -> Float64[Tensor, ...]:
         """`value` where there is a mask, otherwise 0."""
-        if isinstance(value, float) and x.is_cpu:  # numpy takes half of the time
-            return torch.from_numpy(np.where(x.numpy() == self.mask, value, 0.0))
-        return torch.where(x == self.mask, torch.as_tensor(value, dtype=torch.float64, device=x.device), 0.0)
+        return _fast.at_value(x, self.mask, value)
 
     def likelihood(self, present: Tokens, t: Tensor) -> Rows:
         alpha, values = self.schedule.alpha(t), torch.arange(self.states, device=present.device)
@@ -137,22 +136,22 @@ class Masked:
         masked = (present == self.mask).unsqueeze(1).expand_as(kept)
         return torch.where(masked, 1 - alpha, alpha * kept)
 
-    def _odds(self, t: Tensor) -> Tensor:
+    def _ratio(self, t: Tensor) -> Tensor:
         alpha = self.schedule.alpha(t)
         return alpha / (1 - alpha)
 
     def _rate(self, t: Tensor) -> float | Tensor:
-        """With which a mask goes."""
-        if t.ndim == 0 and t.is_cpu:  # numbers are faster than tensors
+        """At which a mask is unmasked."""
+        if t.ndim == 0:  # numbers are faster than tensors
             alpha, sigma = (float(f(float(t))) for f in (self.schedule.alpha, self.schedule.sigma))
             return sigma * alpha / (1 - alpha) if alpha < 1 else math.inf
-        return self.schedule.sigma(t) * self._odds(t)
+        return self.schedule.sigma(t) * self._ratio(t)
 
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
-        return c * self._odds(t)
+        return c * self._ratio(t)
 
     def from_score(self, score: Rows, present: Tokens, t: Tensor) -> Rows:
-        return score / self._odds(t)
+        return score / self._ratio(t)
 
     def intensity(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         return c * self._at_masks(present.unsqueeze(1), self._rate(t))
@@ -162,7 +161,7 @@ class Masked:
 
     def _unmasked(self, alpha_t: Tensor, alpha_s: Tensor) -> float | Tensor:
         # going back to clean data unmasks surely, even where alpha_t is 1 already
-        if alpha_t.ndim == alpha_s.ndim == 0 and alpha_s.is_cpu:  # numbers are faster than tensors
+        if alpha_t.ndim == alpha_s.ndim == 0:  # numbers are faster than tensors
             before, after = float(alpha_t), float(alpha_s)
             return 1.0 if after == 1 else (after - before) / (1 - before)
         return torch.where(alpha_s == 1, 1.0, (alpha_s - alpha_t) / (1 - alpha_t))
@@ -192,7 +191,7 @@ class Uniform:
     def prior(self, batch: int, length: int, noise: Noise) -> Sequences:
         positions = torch.arange(batch * length)
         flat = torch.full((1, self.states), 1 / self.states, dtype=torch.float64).expand(len(positions), -1)
-        return noise("prior").choose(positions, length, flat, stay=False).view(batch, length)
+        return noise(Draw.PRIOR).choose(positions, length, flat, stay=False).view(batch, length)
 
     def active(self, x: Sequences) -> Bool[Tensor, "b d"]:
         return torch.ones_like(x, dtype=torch.bool)
@@ -218,7 +217,7 @@ class Uniform:
     def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
         # p_t(present | others) is at least (1 - alpha)/S
         bound = self.schedule.sigma(t) * (1 / (1 - self.schedule.alpha(t)) - 1 / self.states)
-        return bound.view(1, 1)
+        return bound.view(-1, 1)
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
         back, here = self._noised(c, alpha_s), present.unsqueeze(1)
@@ -230,10 +229,14 @@ class Uniform:
         # staying is least likely where the clean token is surely another one
         a, least = alpha_t / alpha_s, (1 - alpha_s) / self.states
         stay = least * (a + (1 - a) / self.states) / (a * least + (1 - a) / self.states)
-        return (1 - stay).view(1, 1)
+        return (1 - stay).view(-1, 1)
 
     def ceiling(self, high: float, low: float) -> float:
         return -1 / math.expm1(-low) - 1 / self.states  # decreasing in -log alpha
+
+
+FEW = 8
+"""Values up to which one matrix for each row takes less time than a row's own series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,50 +315,62 @@ class RateMatrix:
         Summed over the jumps of the uniformised chain and squared up, so that only non-negative numbers are
         added and even the smallest entries keep their relative precision, which score ratios need.
         """
-        q, eye = self._speed, torch.eye(self.states, dtype=torch.float64)
-        stay_or_go = eye + self.rates / q
-        squarings = max(0, math.ceil(math.log2(max(1.0, q * float(total.max())))))
-        mean = (q * total / 2**squarings)[..., None, None]
-        term = torch.exp(-mean) * eye
-        result = term
-        for k in range(1, self.states + 24):
-            term = term @ stay_or_go * (mean / k)
-            result = result + term
+        most = self._speed * float(total.max()) if total.numel() else 0.0
+        squarings = max(0, math.ceil(math.log2(max(1.0, most))))
+        mean = (self._speed * total / 2**squarings).unsqueeze(-1)
+        each = torch.arange(1, len(self._powers), dtype=torch.float64)
+        poisson = torch.exp(-mean) * torch.cat([torch.ones_like(mean), torch.cumprod(mean / each, -1)], -1)
+        result = torch.tensordot(poisson, self._powers, 1)
         for _ in range(squarings):
             result = result @ result
         return result
+
+    @cached_property
+    def _powers(self) -> Float64[Tensor, "k S S"]:
+        """Of the uniformised chain's transition matrix, as many as matter where it jumps once on average."""
+        moves = torch.eye(self.states, dtype=torch.float64) + self.rates / self._speed
+        powers = [torch.eye(self.states, dtype=torch.float64)]
+        for _ in range(self.states + 23):
+            powers.append(powers[-1] @ moves)
+        return torch.stack(powers)
 
     def _total(self, t: Tensor) -> Tensor:
         return -torch.log(self.schedule.alpha(t))
 
     def _noised(self, c: Rows, t: Tensor) -> Rows:
-        if t.ndim == 0:
-            return c @ self.transition(self._total(t))
-        return self._series(c, self._total(t), torch.eye(self.states, dtype=torch.float64) + self.rates / self._speed)
+        return self._run(c, self._total(t), self.rates)
 
-    def _series(self, rows: Rows, total: Float64[Tensor, "n 1"], stay_or_go: Tensor) -> Rows:
-        """``rows @ exp(total * rates)`` with a time for each row, summed over the jumps of the uniformised chain."""
+    def _run(self, rows: Rows, total: Tensor, rates: Tensor) -> Rows:
+        """``rows @ exp(total * rates)``; with a total for each row, summed over the jumps of the uniformised chain."""
+        if total.ndim == 0 or self.states <= FEW:
+            forward = self.transition(total.squeeze(-1)) if total.ndim else self.transition(total)
+            forward = forward if rates is self.rates else forward.mT
+            return rows @ forward if total.ndim == 0 else (rows.unsqueeze(1) @ forward).squeeze(1)
+        stay_or_go = torch.eye(self.states, dtype=torch.float64) + rates / self._speed
         mean = self._speed * total
         most = float(mean.max()) if len(mean) else 0.0
         result = torch.zeros_like(rows)
         for k in range(self.states + 24 + math.ceil(most + 10 * math.sqrt(most))):
-            result += rows * torch.exp(k * torch.log(mean) - mean - math.lgamma(k + 1))
+            result += rows * torch.exp(torch.xlogy(torch.full_like(mean, k), mean) - mean - math.lgamma(k + 1))
             rows = rows @ stay_or_go
         return result
 
     def prior(self, batch: int, length: int, noise: Noise) -> Sequences:
         positions = torch.arange(batch * length)
         rows = self.stationary.expand(len(positions), -1)
-        return noise("prior").choose(positions, length, rows, stay=False).view(batch, length)
+        return noise(Draw.PRIOR).choose(positions, length, rows, stay=False).view(batch, length)
 
     def active(self, x: Sequences) -> Bool[Tensor, "b d"]:
         return torch.ones_like(x, dtype=torch.bool)
 
     def likelihood(self, present: Tokens, t: Tensor) -> Rows:
-        if t.ndim == 0:
-            return self.transition(self._total(t)).T[present]
-        eye = torch.eye(self.states, dtype=torch.float64)
-        return self._series(eye[present], self._total(t), (eye + self.rates / self._speed).T)
+        return self._reached(present, self._total(t))
+
+    def _reached(self, present: Tokens, total: Tensor) -> Rows:
+        """How likely each value is to be at `present` after `total`."""
+        if total.ndim == 0:
+            return self.transition(total).T[present]
+        return self._run(torch.eye(self.states, dtype=torch.float64)[present], total, self.rates.T)
 
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         p = self._noised(c, t)
@@ -370,24 +385,26 @@ class RateMatrix:
         rates = self.rates.T[present] * self.schedule.sigma(t)
         return _without(self.score(c, present, t) * rates, present)
 
-    def _totals(self, total: Tensor) -> Float64[Tensor, "S S"]:
+    def _totals(self, total: Tensor) -> Float64[Tensor, "*k S S"]:
         """[i, x]: total intensity at x, per unit of -log alpha, if the clean token is surely i."""
         p, off = self.transition(total), self.rates - torch.diag(self.rates.diagonal())
         return (p @ off) / p
 
     def intensity_bound(self, x: Sequences, t: Tensor) -> Bound:
         # totals are ratios of averages over c, so the surest c is the worst
-        return (self.schedule.sigma(t) * self._totals(self._total(t)).amax(0))[x]
+        worst = self._totals(self._total(t.flatten())).amax(1) * self.schedule.sigma(t).view(-1, 1)
+        return worst.expand(len(x), -1).gather(1, x)
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
-        back = c @ self.transition(-torch.log(alpha_s))
-        joint = back * self.transition(torch.log(alpha_s / alpha_t)).T[present]
+        back = self._run(c, -torch.log(alpha_s), self.rates)
+        joint = back * self._reached(present, torch.log(alpha_s / alpha_t))
         return _without(joint / joint.sum(1, keepdim=True), present)
 
     def kernel_bound(self, x: Sequences, alpha_t: Tensor, alpha_s: Tensor) -> Bound:
-        early, late = self.transition(-torch.log(alpha_s)), self.transition(-torch.log(alpha_t))
-        stay = early * self.transition(torch.log(alpha_s / alpha_t)).diagonal() / late
-        return (1 - stay.amin(0)).clamp(0, 1)[x]  # rounding
+        early, late = (self.transition(-torch.log(alpha.flatten())) for alpha in (alpha_s, alpha_t))
+        stays = self.transition(torch.log(alpha_s / alpha_t).flatten()).diagonal(dim1=1, dim2=2)
+        least = (early * stays.unsqueeze(1) / late).amin(1)
+        return (1 - least).clamp(0, 1).expand(len(x), -1).gather(1, x)  # rounding
 
     def ceiling(self, high: float, low: float) -> float:
         # Let K be the number of jumps of the uniformised chain given both ends. The total intensity is

@@ -18,7 +18,7 @@ def progress_bar(show: bool | None, label: str, total: float) -> Iterator[Callab
     from rich.progress import Progress, TextColumn
 
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(label, total=total, note="")
 
         def advance(amount: float = 1, note: str = "") -> None:

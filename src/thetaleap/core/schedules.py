@@ -14,7 +14,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from .checks import as_time, finite, require, require_number
+from .checks import finite, require, require_number
+from .times import as_time
 
 
 @runtime_checkable

@@ -42,5 +42,5 @@ def package_folder(package: str, remedy: str) -> Path:
     """The folder of an installed package, without importing it; otherwise an ``ImportError`` with the `remedy`."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise ImportError(f"the package {package} is not installed: {remedy}")
+        raise ImportError(f"{package} is not installed: {remedy}")
     return Path(found.submodule_search_locations[0])

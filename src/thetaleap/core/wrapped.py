@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float64, Int64
@@ -62,7 +62,7 @@ class Wrapped(ABC):
         """Whether some values are forbidden, so that samples must end with values of the model's own."""
         return restricts(self.model)
 
-    def of(self, samples: Int64[Tensor, " b"]) -> Self:
+    def of(self, samples: Int64[Tensor, " b"]) -> Wrapped:
         """The same for a batch that consists of these samples of the run."""
         return replace(self, model=of_samples(self.model, samples))
 

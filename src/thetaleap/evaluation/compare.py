@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from ..control import grids
+from ..control import Method, Preset, control_of, grids
 from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser
-from ..planners.all import Confidence, EntropyBounded, FixedCount, LowDiscrepancy
+from ..core.fields import parameters
+from ..core.progress import progress_bar
+from ..planners import Bernoulli, LowDiscrepancy
+from ..registry import PLANNERS, SOLVERS, Registry
 from ..sampling import Samples, plan, sample
-from ..solvers import (
-    RK2,
-    AdamsBashforth,
-    Euler,
-    ExponentialTrapezoidal,
-    FirstHitting,
-    Multistep,
-    ParallelDecoding,
-    SemiAutoregressive,
-    Solver,
-    TauLeaping,
-    Trapezoidal,
-    Tweedie,
-    Uniformization,
-)
-from .yardsticks import Estimate, Yardstick, yardstick
+from ..solvers import Trapezoidal, Tweedie
+from .metrics.measured import LEVEL, Estimate
+from .threads import one_thread
+from .yardsticks import Yardstick, size, yardstick
 
 NUM = 2000
 BLOCKS = 4
@@ -36,14 +28,14 @@ LONGEST_EXACT = {True: 128, False: 16}
 LONG_ENOUGH = 0.5
 """Seconds after which a run is not repeated to time it better."""
 ROUNDING = 1e-12
-"""Figures nearer than this are not told apart: exact laws are right to rounding only."""
+"""Figures nearer than this are indistinguishable: exact laws are right to rounding only."""
 
 
 @dataclass(frozen=True)
 class Contender:
     """A solver and the grid it walks; None is the uniform one."""
 
-    solver: Solver
+    solver: Method
     grid: grids.Grid | None = None
 
 
@@ -51,7 +43,7 @@ class Contender:
 class Rank:
     """The places that a contender may hold: behind all that are surely better, ahead of all that are surely worse.
 
-    Two contenders that cannot be told apart always share a place.
+    Two contenders that are indistinguishable always share a place.
     """
 
     best: int
@@ -91,6 +83,8 @@ class Comparison:
     about: str
     """What the figures are, in words."""
     settings: dict[str, object]
+    level: float = LEVEL
+    """Of the intervals by which contenders are ranked: they hold for all at once (Bonferroni)."""
 
     def text(self) -> str:
         """What was found, in words and as a table."""
@@ -126,9 +120,6 @@ def compare(
 
     A contender that cannot be run at a budget gets a row that says why.
     """
-    from ..reproduction._output import bar  # imported here, as it comes with matplotlib
-    from ..reproduction._threads import one_thread
-
     num = NUM if num is None else num
     require_count("num", num, least=2)
     require_count("seed", seed, least=0)
@@ -139,15 +130,17 @@ def compare(
     budgets = sorted(set(budgets))
     rows: list[Row] = []
     entries = list(_entries(contenders, budgets))
-    with one_thread(), bar(progress, "comparing", len(entries)) as advance:
-        measure = yardstick(model, num, seed, len(contenders))
+    with one_thread(), progress_bar(progress, "comparing", len(entries)) as advance:
+        measure = yardstick(model, num, seed)
         for name, budget in entries:
             rows.append(_row(model, name, contenders[name], budget, num, seed, measure))
             advance(1)
-    ranked = [row for budget in budgets for row in rank([r for r in rows if r.budget == budget], measure.ranking)]
+    level = 1 - (1 - LEVEL) / len(contenders)
+    groups = [[row for row in rows if row.budget == budget] for budget in budgets]
+    ranked = [row for group in groups for row in rank(group, measure.ranking, level)]
     ranked += [row for row in rows if row.budget is None]
     settings = _settings(model, contenders, budgets, num, seed)
-    return Comparison(ranked, measure.kind, measure.ranking, measure.about, settings)
+    return Comparison(ranked, measure.kind, measure.ranking, measure.about, settings, level)
 
 
 def _entries(contenders: dict[str, Contender], budgets: Sequence[int]) -> Iterator[tuple[str, int | None]]:
@@ -184,15 +177,15 @@ def _timed(draw: Callable[[], Samples]) -> tuple[Samples, float]:
             return drawn, min(seconds)
 
 
-def rank(rows: Sequence[Row], ranking: Sequence[str]) -> list[Row]:
-    """`rows` of one budget with their ranks, by the intervals that hold for all contenders at once."""
+def rank(rows: Sequence[Row], ranking: Sequence[str], level: float = LEVEL) -> list[Row]:
+    """`rows` of one budget with their ranks, by intervals of this `level`."""
     ranked = [row for row in rows if not row.reason]
     places: dict[str, dict[str, Rank]] = {row.contender: {} for row in ranked}
     for figure in ranking:
-        sizes = {row.contender: row.figures[figure].size for row in ranked}
-        for name, own in sizes.items():
-            better = sum(other.most + ROUNDING < own.least for other in sizes.values())
-            worse = sum(own.most + ROUNDING < other.least for other in sizes.values())
+        sizes = {row.contender: size(row.figures[figure], level) for row in ranked}
+        for name, (least, most) in sizes.items():
+            better = sum(other[1] + ROUNDING < least for other in sizes.values())
+            worse = sum(most + ROUNDING < other[0] for other in sizes.values())
             places[name][figure] = Rank(1 + better, len(sizes) - worse)
     return [replace(row, ranks=places.get(row.contender, {})) for row in rows]
 
@@ -222,51 +215,53 @@ def _described(contender: Contender) -> dict[str, str]:
 
 
 def default_contenders(model: Denoiser) -> dict[str, Contender]:
-    """All solvers that make sense for `model`, with the grid that suits its process.
+    """All solvers of the registry that make sense for `model`, with the grid that suits its process.
 
     That is the uniform one with masks, and without them ``alpha_power(schedule, 2)``. Exact solvers are among them
     where sequences are short.
     """
-    process, length = model.process, model.length
-    grid = None if process.mask is not None else grids.alpha_power(process.schedule, 2.0)
+    masked = model.process.mask is not None
+    grid = None if masked else grids.alpha_power(model.process.schedule, 2.0)
     solvers = _solvers(model)
-    if length <= LONGEST_EXACT[process.mask is not None]:
-        solvers |= (
-            {"first-hitting": FirstHitting()} if process.mask is not None else {"uniformization": Uniformization()}
-        )
-    return {name: Contender(solver, grid) for name, solver in solvers.items() if _fits(solver, model)}
+    if masked:  # first-hitting does the same for less
+        del solvers["uniformization"]
+    short = model.length <= LONGEST_EXACT[masked]
+    kept = {name: solver for name, solver in solvers.items() if short or solver.evaluations is not None}
+    return {name: Contender(solver, grid) for name, solver in kept.items() if _fits(solver, model)}
 
 
-def _solvers(model: Denoiser) -> dict[str, Solver]:
-    solvers: dict[str, Solver] = {
-        "euler": Euler(),
-        "tau-leaping": TauLeaping(),
-        "tweedie": Tweedie(),
-        "rk2": RK2(),
-        "trapezoidal": Trapezoidal(),
-        "trapezoidal-paper": Trapezoidal(rule="reject"),
-        "exponential-trapezoidal": ExponentialTrapezoidal(
-            extrapolation="logit" if model.process.mask is None else "linear"
-        ),
-        "multistep": Multistep(),
-        "adams-bashforth": AdamsBashforth(),
-        "fixed-count": Tweedie(FixedCount()),
-        "low-discrepancy": Tweedie(LowDiscrepancy()),
+def _solvers(model: Denoiser) -> dict[str, Method]:
+    """Solvers, `Tweedie` with every other planner, presets, and exact solvers."""
+    suited = {
+        "exponential-trapezoidal": {"extrapolation": "logit" if model.process.mask is None else "linear"},
+        "semi-autoregressive": {"block_length": -(-model.length // BLOCKS)},
     }
-    shape = getattr(model, "shape", None)
-    if shape is not None and len(shape) == 2:
-        solvers["low-discrepancy-2d"] = Tweedie(LowDiscrepancy((shape[0], shape[1])))
-    return solvers | {
-        "confidence": Tweedie(Confidence()),
-        "entropy-bounded": Tweedie(EntropyBounded()),
-        "parallel-decoding": ParallelDecoding(),
-        "semi-autoregressive": SemiAutoregressive(block_length=-(-model.length // BLOCKS)),
-    }
+    made: dict[str, Method] = {}
+    for name, solver in _complete(SOLVERS).items():
+        made[name] = solver(**suited.get(name, {}))
+        if name == "trapezoidal":
+            made["trapezoidal-paper"] = Trapezoidal(rule="reject")
+    planned: dict[str, Method] = {}
+    for name, planner in _complete(PLANNERS).items():
+        if planner is not Bernoulli:
+            planned[name] = Tweedie(planner())
+        shape = getattr(model, "shape", None)
+        if planner is LowDiscrepancy and shape is not None and len(shape) == 2:
+            planned[f"{name}-2d"] = Tweedie(LowDiscrepancy((shape[0], shape[1])))
+    kinds = {name: 3 if one.evaluations is None else 2 * isinstance(one, Preset) for name, one in made.items()}
+    every = {**made, **{name: one for name, one in planned.items() if name not in made}}
+    return {name: every[name] for name in sorted(every, key=lambda name: kinds.get(name, 1))}
 
 
-def _fits(solver: Solver, model: Denoiser) -> bool:
+def _complete(registry: Registry) -> dict[str, Callable[..., Any]]:
+    """Those that need no hyper-parameter to be given."""
+    found = registry.loaded()
+    return {name: one for name, one in found.items() if all(p.default is not MISSING for p in parameters(one).values())}
+
+
+def _fits(solver: Method, model: Denoiser) -> bool:
     try:
-        solver.check(model.process, model.length)
+        control_of(solver).check(model.process, model.length)
     except ValueError:
         return False
     return True

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from ..conditioning.wrappers import Wrapped
 from ..control import grids
 from ..core.checks import require, require_choice, require_count
 from ..core.evaluation import Denoiser
 from ..core.schedules import LogLinear
+from ..core.wrapped import unwrapped
 from ..models.network import Network
-from ..planners.all import FixedCount, LowDiscrepancy
+from ..planners import FixedCount, LowDiscrepancy, expected_counts
 from ..sampling import plan
 from ..solvers import ExponentialTrapezoidal, Multistep, Solver, Tweedie
 
@@ -29,8 +28,8 @@ WITHOUT_MASKS = (
     "and 0.0016 for the paper's Trapezoidal on the same grid."
 )
 ONE_AT_A_TIME = (
-    "The budget of {nfe} lets the {length} positions go one at a time, which is exact: the KL is below 1e-12 on every "
-    "small oracle, and what error is left is the model's own."
+    "The budget of {nfe} is enough to unmask the {length} positions one at a time, which is exact: the KL is below 1e-12 "
+    "on every small oracle, and the error that remains is the model's own."
 )
 LINE = (
     "Along a line, positions drawn together should lie far apart: on chain64 at 4 evaluations the KL of neighbouring pairs "
@@ -52,8 +51,8 @@ ANYHOW = (
     'Trapezoidal. If the positions lie on a line, as in text, say geometry="line": that is worth more.'
 )
 TRAINED_LINE = (
-    "On trained networks whose positions lie on a line, a second look in every step, with positions drawn together far apart, "
-    "measured nearest to exact sampling on average over 4, 8 and 16 evaluations: on Shakespeare's plays at 4 "
+    "On trained networks whose positions lie on a line, a second evaluation in every step, with positions drawn together "
+    "far apart, measured nearest to exact sampling on average over 4, 8 and 16 evaluations: on Shakespeare's plays at 4 "
     "perplexity is 13.5 +- 0.1, and exact sampling has 13.7 +- 0.2, Multistep with positions far apart 12.9 +- 0.1 and "
     "Tweedie so 15.5 +- 0.1 (which is nearer at 8 and 16, but not by more than chance may be); completing an "
     "antibody with Sapiens at 4, pair frequencies are 0.4 +- 0.2 thousandths away, those of the two 0.3 +- 0.2 and "
@@ -67,7 +66,7 @@ TRAINED_FEW = (
 NETWORK = (
     "On trained networks extrapolation in random order measured best: completing an antibody with Sapiens at 4 "
     "evaluations, its pair frequencies are 0.0 +- 0.2 thousandths from exact sampling, against 1.8 +- 0.5 for Tweedie "
-    "and for positions far apart, and 1.7 +- 0.5 for the paper's Trapezoidal; from 8 on none can be told from exact."
+    "and for positions far apart, and 1.7 +- 0.5 for the paper's Trapezoidal; from 8 on all are indistinguishable from exact."
 )
 
 
@@ -86,9 +85,8 @@ def recommend(model: Denoiser, nfe: int, *, geometry: str | tuple[int, ...] | No
     """The solver and the grid that measured best for models like `model` at `nfe` evaluations.
 
     Without masks `Multistep` on ``grids.alpha_power``. With masks: one position at a time where the budget is enough
-    for that; on a line of at least 8 positions `LowDiscrepancy`, alone for oracles and for networks, as measured on
-    those that
-    are trained, in `ExponentialTrapezoidal`, or in `Multistep` below 4 evaluations; else `Multistep` on even counts.
+    for that; on a line of at least 8 positions `LowDiscrepancy`, in `Tweedie` for oracles, and for networks in
+    `ExponentialTrapezoidal`, or in `Multistep` below 4 evaluations; else `Multistep` on even counts.
 
     Args:
         model: any model; nothing is asked of it but its process, length and shape.
@@ -97,10 +95,10 @@ def recommend(model: Denoiser, nfe: int, *, geometry: str | tuple[int, ...] | No
             is taken for a line and is none fares up to five times worse than in random order.)
     """
     require_count("nfe", nfe)
-    kind, trained = _kind(model, geometry), isinstance(_inside(model), Network)
+    kind, trained = _kind(model, geometry), isinstance(unwrapped(model), Network)
     if model.process.mask is None:
         found = Recommendation(Multistep(), grids.alpha_power(model.process.schedule), WITHOUT_MASKS)
-    elif _goes_alone(model, nfe):
+    elif _one_at_a_time(model, nfe):
         reason = ONE_AT_A_TIME.format(nfe=nfe, length=model.length)
         found = Recommendation(Tweedie(FixedCount()), _even_or_level(model, nfe), reason)
     elif kind == "line" and model.length >= SHORT_LINE:
@@ -119,12 +117,6 @@ def recommend(model: Denoiser, nfe: int, *, geometry: str | tuple[int, ...] | No
     return found
 
 
-def _inside(model: Denoiser) -> Denoiser:
-    while isinstance(model, Wrapped):
-        model = model.model
-    return model
-
-
 def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["line", "plane", "none"]:
     if isinstance(geometry, str):
         require_choice("geometry", geometry, ("line", "none"))
@@ -134,29 +126,28 @@ def _kind(model: Denoiser, geometry: str | tuple[int, ...] | None) -> Literal["l
         require(good, "geometry", geometry, 'give "line", "none" or (height, width), both at least 1')
         size = geometry[0] * geometry[1]
         require(size == model.length, "geometry", geometry, f"has {size} positions, but the model has {model.length}")
-    shape: tuple[int, ...] | None = getattr(_inside(model), "shape", None) if geometry is None else geometry
+    shape: tuple[int, ...] | None = getattr(unwrapped(model), "shape", None) if geometry is None else geometry
     if shape is None or len(shape) > 2:
         return "none"
     return "line" if len(shape) == 1 or min(shape) == 1 else "plane"
 
 
-def _goes_alone(model: Denoiser, nfe: int) -> bool:
+def _one_at_a_time(model: Denoiser, nfe: int) -> bool:
     """Whether `nfe` evaluations are enough for one position at a time."""
     if nfe < model.length:
         return False
     times = plan(model, Tweedie(FixedCount()), nfe=nfe, grid=_even_or_level(model, nfe))
-    active = torch.ones((1, model.length), dtype=torch.bool)
-    counts = FixedCount().counts(active, model.process, times)
+    counts = expected_counts(model.process, model.length, times)
     return int(counts.max()) == 1 and int(counts.sum()) == model.length
 
 
 def even_counts(model: Denoiser, *, smaller_first: bool = False) -> grids.Grid:
-    """As equal counts as can be, the larger ones first or last; one position at a time where steps are enough for that.
+    """As equal counts as possible, the larger ones first or last; one position at a time where steps are enough.
 
-    `FixedCount` on a uniform grid rounds, so that 5 positions go 2, 3. Of 24 random joints of 5 binary positions
-    that makes
-    `Multistep` worse than `Tweedie` on 3, and 3, 2 on none, with a KL three times lower: pairs that go last, when all
-    else is known, cost most there. On 24 chains it is the other way round: the first pairs have no one to go by.
+    `FixedCount` on a uniform grid rounds, so that 5 positions are unmasked 2, 3. Of 24 random joints of 5 binary
+    positions that makes `Multistep` worse than `Tweedie` on 3, and 3, 2 on none, with a KL three times lower: pairs that
+    are unmasked last, when all else is known, cost most there. On 24 chains it is the other way round: the first pairs
+    have nothing to depend on.
     """
 
     def grid(start: float, end: float, steps: int) -> Tensor:

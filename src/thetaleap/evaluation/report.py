@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from ..reproduction._output import panels, write_csv, write_json, write_png
-from ..reproduction._words import listing, number, page, runs, table
 from .compare import Comparison, Row
-from .yardsticks import LEVEL, Estimate
+from .figures import listing, number, page, panels, runs, table, write_csv, write_json, write_png
+from .metrics.measured import LEVEL, Estimate
+from .yardsticks import size
 
 NAMES = {
     "kl": "KL(p0 || law of the samples), nats",
@@ -61,48 +61,44 @@ def _about_ranks(comparison: Comparison) -> str:
 
 
 def _table(comparison: Comparison) -> str:
-    names = _figure_names(comparison.rows)
+    rows, ranking = comparison.rows, comparison.ranking
+    names = {name: _random(rows, name) for name in _figure_names(rows)}
     header = ["contender", "budget", "spent", "s/1000"]
-    for name in names:
-        header += [name, "+-"] if _random(comparison.rows, name) else [name]
-    header += [f"rank {SHOWN[name]}" for name in comparison.ranking]
+    for name, random in names.items():
+        header += [name, "+-"] if random else [name]
+
+    def line(row: Row) -> list[str]:
+        assert row.seconds is not None
+        cells = [row.contender, "any" if row.budget is None else str(row.budget), f"{row.nfe:.1f}", number(row.seconds)]
+        for name, random in names.items():
+            low, high = row.figures[name].interval()
+            cells += [f"{row.figures[name].value:.3g}"] + [number((high - low) / 2)] * random
+        return cells + [str(row.ranks.get(name, "")) for name in ranking]
+
     lines = []
-    for budget in _budgets(comparison.rows):
-        here = [row for row in comparison.rows if row.budget == budget and not row.reason]
-        lines += [_line(row, comparison, names) for row in sorted(here, key=lambda row: _score(row, comparison))]
-    return table(header, lines) if lines else "No contender could be run."
-
-
-def _line(row: Row, comparison: Comparison, names: Sequence[str]) -> list[str]:
-    assert row.nfe is not None
-    assert row.seconds is not None
-    cells = [row.contender, "any" if row.budget is None else str(row.budget), f"{row.nfe:.1f}", number(row.seconds)]
-    for name in names:
-        one = row.figures[name]
-        cells.append(f"{one.value:.3g}")
-        if _random(comparison.rows, name):
-            cells.append(number((one.high - one.low) / 2))
-    return cells + [str(row.ranks.get(name, "")) for name in comparison.ranking]
-
-
-def _score(row: Row, comparison: Comparison) -> float:
-    return row.figures[comparison.ranking[-1]].size.value if comparison.ranking else 0.0
+    for budget in _budgets(rows):
+        here = [row for row in rows if row.budget == budget and not row.reason]
+        lines += map(line, sorted(here, key=lambda row: abs(row.figures[ranking[-1]].value) if ranking else 0.0))
+    return table(header + [f"rank {SHOWN[name]}" for name in ranking], lines) if lines else "No contender could be run."
 
 
 def _findings(comparison: Comparison) -> list[str]:
     """Who is first where, who buys likelihood with diversity, who loses support, who could not be run."""
-    points = [_first(comparison, name) for name in comparison.ranking]
     rows = comparison.rows
-    lost = [_at(row) for row in rows if any(math.isinf(one.value) for one in row.figures.values())]
-    if lost:
-        what = "never make something that the model can" if comparison.kind == "exact" else "make the impossible"
-        points.append(f"Infinite, as their samples {what}: {listing(lost)}.")
-    duplicates = [_at(row) for row in rows if "excess" in row.figures and row.figures["excess"].most < 0]
-    if duplicates:
-        points.append(f"Excess surely below 0, likelier than true data because too alike: {listing(duplicates)}.")
-    over = [f"{_at(row)} ({row.nfe:.1f})" for row in rows if row.budget and row.nfe and row.nfe > row.budget]
-    if over:
-        points.append(f"Spent more than the budget: {listing(over)}.")
+    what = "never make something that the model can" if comparison.kind == "exact" else "make the impossible"
+    duplicates = [row for row in rows if "excess" in row.figures]
+    duplicates = [row for row in duplicates if row.figures["excess"].interval(comparison.level)[1] < 0]
+    found = {
+        f"Infinite, as their samples {what}": [
+            _at(row) for row in rows if any(math.isinf(one.value) for one in row.figures.values())
+        ],
+        "Excess surely below 0, likelier than true data because too similar": [_at(row) for row in duplicates],
+        "Spent more than the budget": [
+            f"{_at(row)} ({row.nfe:.1f})" for row in rows if row.budget and row.nfe and row.nfe > row.budget
+        ],
+    }
+    points = [_first(comparison, name) for name in comparison.ranking]
+    points += [f"{told}: {listing(who)}." for told, who in found.items() if who]
     return points + [f"No numbers for {_at(row)}: {row.reason}." for row in rows if row.reason]
 
 
@@ -117,7 +113,7 @@ def _first(comparison: Comparison, figure: str) -> str:
         here = [row for row in comparison.rows if row.budget == budget and row.ranks]
         first = [row.contender for row in here if row.ranks[figure].best == 1]
         if budget is not None and first:
-            leaders.append((budget, first[0] if len(first) == 1 else f"{listing(first)}, which are not told apart,"))
+            leaders.append((budget, first[0] if len(first) == 1 else f"{listing(first)}, which are indistinguishable,"))
     if not leaders:
         return f"Nobody could be ranked by {SHOWN[figure]}."
     return f"First by {SHOWN[figure]}, with so many evaluations: {runs(leaders)}."
@@ -129,7 +125,8 @@ def _figure_names(rows: Sequence[Row]) -> list[str]:
 
 def _random(rows: Sequence[Row], name: str) -> bool:
     """Whether the figure has intervals worth a column."""
-    return any(row.figures[name].low < row.figures[name].high for row in rows if row.figures)
+    intervals = [row.figures[name].interval() for row in rows if row.figures]
+    return any(low < high for low, high in intervals)
 
 
 def _budgets(rows: Sequence[Row]) -> list[int | None]:
@@ -143,18 +140,16 @@ def _budgets(rows: Sequence[Row]) -> list[int | None]:
 def write(comparison: Comparison, folder: Path) -> list[Path]:
     """The rows as CSV, rows and settings as JSON, and the picture."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = _figure_names(comparison.rows)
+    rows = [flat(row, _figure_names(comparison.rows), comparison.ranking) for row in comparison.rows]
     value = {
         "settings": comparison.settings,
         "kind": comparison.kind,
         "ranking": list(comparison.ranking),
         "about": comparison.about,
-        "rows": [
-            {key: _plain(cell) for key, cell in flat(row, names, comparison.ranking).items()} for row in comparison.rows
-        ],
+        "rows": [{key: _plain(cell) for key, cell in row.items()} for row in rows],
     }
     return [
-        write_csv(folder / "comparison.csv", [flat(row, names, comparison.ranking) for row in comparison.rows]),
+        write_csv(folder / "comparison.csv", rows),
         write_json(folder / "comparison.json", value),
         write_png(folder / "comparison.png", draw(comparison)),
     ]
@@ -162,17 +157,12 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 
 def flat(row: Row, figures: Sequence[str], ranking: Sequence[str]) -> dict[str, Any]:
     """A row as one level of names: ``kl, kl_low, kl_high, kl_rank, kl_rank_worst``; None where there is no number."""
-    cells: dict[str, Any] = {
-        "contender": row.contender,
-        "budget": row.budget,
-        "nfe": row.nfe,
-        "seconds_per_1000": row.seconds,
-    }
+    cells: dict[str, Any] = {"contender": row.contender, "budget": row.budget}
+    cells |= {"nfe": row.nfe, "seconds_per_1000": row.seconds}
     for name in figures:
         one = row.figures.get(name)
-        cells[name] = None if one is None else one.value
-        cells[f"{name}_low"] = None if one is None else one.low
-        cells[f"{name}_high"] = None if one is None else one.high
+        numbers = (None,) * 3 if one is None else (one.value, *one.interval())
+        cells |= dict(zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True))
     for name in ranking:
         place = row.ranks.get(name)
         cells[f"{name}_rank"] = None if place is None else place.best
@@ -197,45 +187,42 @@ def draw(comparison: Comparison) -> Figure:
         for n, name in enumerate(names):
             rows = [row for row in comparison.rows if row.contender == name and figure_name in row.figures]
             style = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[(n + n // len(COLOURS)) % len(MARKERS)]}
-            dash = ("-", "--", ":")[n // len(COLOURS) % 3]
-            _curve(line[0], rows, figure_name, [row.nfe or 0 for row in rows], name, style | {"linestyle": dash})
-            _curve(line[1], rows, figure_name, [row.seconds or 0 for row in rows], name, style | {"linestyle": dash})
+            style |= {"linestyle": ("-", "--", ":")[n // len(COLOURS) % 3]}
+            _curve(line[0], rows, figure_name, [row.nfe or 0 for row in rows], name, style)
+            _curve(line[1], rows, figure_name, [row.seconds or 0 for row in rows], name, style)
         line[0].set_ylabel(NAMES[figure_name])
-        for panel, label in zip(line, ("evaluations spent per sample", "seconds per 1000 samples"), strict=True):
-            panel.set_xlabel(label)
+        line[0].set_xlabel("evaluations spent per sample")
+        line[1].set_xlabel("seconds per 1000 samples")
         # a logarithmic axis must have something to show
         if any(math.isfinite(row.figures[figure_name].value) for row in comparison.rows if row.figures):
             _scales(line, comparison)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    note = f"bars: {LEVEL:.0%} intervals; hollow: not told from 0, drawn at the interval's upper end"
+    note = f"bars: {LEVEL:.0%} intervals; hollow: indistinguishable from 0, drawn at the interval's upper end"
     exact = f"exact laws; below {LOWEST:g} drawn as {LOWEST:g}, hollow"
     about = {"exact": exact, "oracle": note, "samples": f"bars: {LEVEL:.0%} intervals"}[comparison.kind]
     figure.suptitle(f"{comparison.settings['model']}, {comparison.settings['process']} process ({about})", fontsize=11)
     return figure
 
 
-def _curve(panel: Axes, rows: Sequence[Row], name: str, places: Sequence[float], label: str, style: dict) -> None:
+def _curve(panel: Axes, rows: Sequence[Row], name: str, at: Sequence[float], label: str, style: dict) -> None:
     """One contender: a line through its points, bars, and hollow markers where only an upper end is known."""
-    points = [_point(row.figures[name], log=name != "entropy") for row in rows]
-    keep = [n for n, point in enumerate(points) if math.isfinite(point[0])]
-    places, points = [places[n] for n in keep], [points[n] for n in keep]
-    bars = [[point[0] - point[1] for point in points], [point[2] - point[0] for point in points]]
-    panel.errorbar(places, [point[0] for point in points], bars, label=label, markersize=5, linewidth=1.2, **style)
-    hollow = [n for n, point in enumerate(points) if point[3]]
-    panel.plot(
-        [places[n] for n in hollow],
-        [points[n][0] for n in hollow],
-        **style | {"linestyle": "", "markerfacecolor": "white", "markersize": 5, "zorder": 4},
-    )
+    points = [(x, *_point(row.figures[name], log=name != "entropy")) for x, row in zip(at, rows, strict=True)]
+    points = [point for point in points if math.isfinite(point[1])]
+    x, y = [point[0] for point in points], [point[1] for point in points]
+    bars = [[point[1] - point[2] for point in points], [point[3] - point[1] for point in points]]
+    panel.errorbar(x, y, bars, label=label, markersize=5, linewidth=1.2, **style)
+    hollow = [point for point in points if point[4]]
+    style = style | {"linestyle": "", "markerfacecolor": "white", "markersize": 5, "zorder": 4}
+    panel.plot([point[0] for point in hollow], [point[1] for point in hollow], **style)
 
 
 def _point(one: Estimate, log: bool) -> tuple[float, float, float, bool]:
     """Where to draw a figure, from where to where its bar goes, and whether it is hollow."""
-    size = one.size
-    if not log or size.low > LOWEST or math.isinf(size.value):
-        return size.value, size.low, size.high, False
-    top = max(size.high, LOWEST)
+    value, (low, high) = abs(one.value), size(one)
+    if not log or low > LOWEST or math.isinf(value):
+        return value, low, high, False
+    top = max(high, LOWEST)
     return top, top, top, True
 
 

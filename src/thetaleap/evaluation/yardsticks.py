@@ -4,22 +4,22 @@ nothing."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from .. import exact
+from ..control import Method
 from ..core.evaluation import Denoiser
 from ..core.noise import Use, philox
 from ..models.oracles import MarkovChain, Oracle
-from ..solvers import Solver
-from .metrics import interval, kl, total_variation
+from .metrics import kl, total_variation
+from .metrics.measured import LEVEL, Estimate, Measured, Resampled, mean
 
-LEVEL = 0.95
 MOST_EXACT = {True: 256, False: 32}
 """Sequences, masks included, up to which exact laws are quick: with masks and without. (Without, every sequence can
 follow every other, and multistep solvers remember earlier ones.)"""
@@ -30,65 +30,35 @@ TRUE_FOLD = 5
 AT_ONCE = 2**22
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A figure with two intervals; both have no width where nothing is random."""
-
-    value: float
-    low: float
-    """From here to `high` is the 95% interval."""
-    high: float
-    least: float
-    """From here to `most` is the wider interval by which contenders are ranked."""
-    most: float
-
-    @property
-    def size(self) -> Estimate:
-        """The same for the absolute value."""
-        if self.value >= 0 and self.low >= 0 and self.least >= 0:
-            return self
-        (low, high), (least, most) = _size(self.low, self.high), _size(self.least, self.most)
-        return Estimate(abs(self.value), low, high, least, most)
-
-
-def _size(low: float, high: float) -> tuple[float, float]:
+def size(one: Estimate, level: float = LEVEL) -> tuple[float, float]:
+    """The interval of the absolute value."""
+    low, high = one.interval(level)
     ends = sorted([abs(low), abs(high)])
     return (0.0, ends[1]) if low <= 0 <= high else (ends[0], ends[1])
 
 
-@runtime_checkable
-class Yardstick(Protocol):
+@dataclass(frozen=True, eq=False)
+class Yardstick:
     """Turns a contender's samples into figures."""
 
-    @property
-    def kind(self) -> str:
-        """One of "exact", "oracle" and "samples"."""
-        ...
-
-    @property
-    def ranking(self) -> tuple[str, ...]:
-        """The figures whose size ranks contenders: less is better."""
-        ...
-
-    @property
-    def about(self) -> str:
-        """What the figures are, in words."""
-        ...
-
-    def measure(self, solver: Solver, times: Tensor, x: Tensor) -> dict[str, Estimate]: ...
+    kind: Literal["exact", "oracle", "samples"]
+    about: str
+    """What the figures are, in words."""
+    ranking: tuple[str, ...]
+    """The figures whose size ranks contenders: less is better."""
+    measure: Callable[[Method, Tensor, Tensor], dict[str, Estimate]]
+    """Figures of a solver, the times that it stepped through, and its samples."""
 
 
-def yardstick(model: Denoiser, num: int, seed: int, contenders: int) -> Yardstick:
-    """The best one that `model` supports. Intervals for ranks hold for all `contenders` at once."""
-    wide = 1 - (1 - LEVEL) / contenders
+def yardstick(model: Denoiser, num: int, seed: int) -> Yardstick:
+    """The best one that `model` supports."""
     if not _knows_itself(model):
-        return Plain(wide)
+        return _plain()
     assert isinstance(model, Oracle)
     masked = model.process.mask is not None
     if (model.process.states + masked) ** model.length <= MOST_EXACT[masked]:
-        return Exact(model)
-    true = model.draw(TRUE_FOLD * num, seed)
-    return Likelihood(model, wide, _pair_law(model, true, seed), _weights(num, seed, 1), token_entropy(true))
+        return _exact(model)
+    return _likelihood(model, num, seed)
 
 
 def _knows_itself(model: Denoiser) -> bool:
@@ -105,21 +75,18 @@ def _knows_itself(model: Denoiser) -> bool:
 # --- the whole law
 
 
-@dataclass(frozen=True)
-class Exact:
+def _exact(model: Oracle) -> Yardstick:
     """Exact laws beside the true one: nothing is random."""
-
-    model: Oracle
-    kind = "exact"
-    ranking = ("kl",)
     about = (
         "kl is KL(p0 || law of the samples) in nats and tv the total variation, both from exact laws without any Monte "
         "Carlo."
     )
 
-    def measure(self, solver: Solver, times: Tensor, x: Tensor) -> dict[str, Estimate]:
-        p0, law = true_law(self.model), exact.law(self.model, solver, times)
-        return {"kl": _certain(kl(p0, law)), "tv": _certain(total_variation(p0, law))}
+    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Estimate]:
+        p0, law = true_law(model), exact.law(model, solver, times)
+        return {"kl": Measured(kl(p0, law)), "tv": Measured(total_variation(p0, law))}
+
+    return Yardstick("exact", about, ("kl",), measure)
 
 
 def true_law(model: Oracle) -> Float64[Tensor, ...]:
@@ -127,10 +94,6 @@ def true_law(model: Oracle) -> Float64[Tensor, ...]:
     states, length = model.process.states, model.length
     everything = torch.cartesian_prod(*[torch.arange(states)] * length).view(-1, length)
     return model.log_prob(everything).exp().view((states,) * length)
-
-
-def _certain(value: float) -> Estimate:
-    return Estimate(value, value, value, value, value)
 
 
 # --- likelihood, and pairs
@@ -146,50 +109,34 @@ class Pairs:
     source: str
 
 
-@dataclass(frozen=True)
-class Likelihood:
-    """How surprising samples are to the true law, and, because samples that are too alike surprise little, how their
-    neighbouring pairs and their entropy differ from those of true samples."""
-
-    model: Oracle
-    wide: float
-    pairs: Pairs | None
-    weights: Float64[Tensor, "resamples num"]
-    true_entropy: Float64[Tensor, " true"]
-    kind = "oracle"
-
-    @property
-    def ranking(self) -> tuple[str, ...]:
-        return ("excess",) if self.pairs is None else ("excess", "pair_kl")
-
-    @property
-    def about(self) -> str:
-        pairs = f"no pair figure, as there are more than {MOST_PAIRS} kinds of pairs"
-        if self.pairs is not None:
-            pairs = (
-                f"pair_kl is the KL of their neighbouring pairs from {self.pairs.source}, in nats, with the bias of "
-                "finite samples taken off by the bootstrap (so that it can come out a little below 0), which a loss "
-                "of diversity makes worse"
-            )
-        return (
-            "excess is (-log p(x) - entropy)/d in nats per token: 0 for true samples, above for unlikely ones, below "
-            f"for samples that are likely but too alike; {pairs}; entropy_gap is the mean entropy of the tokens within "
-            "a sample less that of true samples."
+def _likelihood(model: Oracle, num: int, seed: int) -> Yardstick:
+    """How unlikely samples are under the true law, and, because near-duplicates are likely, how their neighbouring
+    pairs and their entropy differ from those of true samples."""
+    true = model.draw(TRUE_FOLD * num, seed)
+    pairs, weights, truth = _pair_law(model, true, seed), _weights(num, seed, 1), mean(token_entropy(true))
+    told = f"no pair figure, as there are more than {MOST_PAIRS} kinds of pairs"
+    if pairs is not None:
+        told = (
+            f"pair_kl is the KL of their neighbouring pairs from {pairs.source}, in nats, with the bias of finite samples "
+            "taken off by the bootstrap (so that it can come out a little below 0), which a loss of diversity makes worse"
         )
+    about = (
+        "excess is (-log p(x) - entropy)/d in nats per token: 0 for true samples, above for unlikely ones, below for "
+        f"samples that are likely but too similar; {told}; entropy_gap is the mean entropy of the tokens within a sample "
+        "less that of true samples."
+    )
 
-    def measure(self, solver: Solver, times: Tensor, x: Tensor) -> dict[str, Estimate]:
-        model = self.model
-        excess = (-model.log_prob(x) - model.entropy()) / model.length
-        figures = {"excess": _mean(excess, self.wide)}
-        if self.pairs is not None:
-            figures["pair_kl"] = _pair_kl(x, self.pairs, self.weights, self.wide, model.process.states)
-        own, truth = token_entropy(x), self.true_entropy
-        error = math.hypot(standard_error(own), standard_error(truth))
-        figures["entropy_gap"] = _normal(float(own.mean() - truth.mean()), error, self.wide)
-        return figures
+    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Estimate]:
+        figures: dict[str, Estimate] = {"excess": _mean((-model.log_prob(x) - model.entropy()) / model.length)}
+        if pairs is not None:
+            figures["pair_kl"] = _pair_kl(x, pairs, weights, model.process.states)
+        own = mean(token_entropy(x))
+        return figures | {"entropy_gap": Measured(own.value - truth.value, math.hypot(own.error, truth.error))}
+
+    return Yardstick("oracle", about, ("excess",) if pairs is None else ("excess", "pair_kl"), measure)
 
 
-def _pair_kl(x: Tensor, pairs: Pairs, weights: Tensor, wide: float, states: int) -> Estimate:
+def _pair_kl(x: Tensor, pairs: Pairs, weights: Tensor, states: int) -> Estimate:
     """``KL(pairs of x || true pairs)``. This direction is finite where a rare pair never occurs.
 
     Whole samples are resampled, as pairs of one sample depend on each other. Resampling adds about as much bias as
@@ -198,9 +145,9 @@ def _pair_kl(x: Tensor, pairs: Pairs, weights: Tensor, wide: float, states: int)
     seen = pair_frequencies(x, pairs.positions, torch.ones((1, len(x)), dtype=torch.float64), states)
     plain = float(_divergence(seen, pairs.law)[0])
     if not math.isfinite(plain):
-        return _certain(plain)
+        return Measured(plain)
     again = 2 * plain - _divergence(pair_frequencies(x, pairs.positions, weights, states), pairs.again)
-    return Estimate(float(again.mean()), *interval(again, LEVEL), *interval(again, wide))
+    return Resampled(float(again.mean()), again)
 
 
 def _divergence(p: Float64[Tensor, "n cells"], q: Tensor) -> Float64[Tensor, " n"]:
@@ -259,23 +206,18 @@ def _weights(num: int, seed: int, part: int) -> Float64[Tensor, "resamples num"]
 # --- samples alone
 
 
-@dataclass(frozen=True)
-class Plain:
+def _plain() -> Yardstick:
     """What samples say of themselves."""
-
-    wide: float
-    kind = "samples"
-    ranking = ()
     about = (
         "The model has no likelihood, so nothing here says how near the samples are to the truth, and nobody is "
         "ranked. entropy is the mean entropy of the tokens within a sample, in nats, and distinct the share of samples "
-        "that differ from all before: both fall if samples become too alike, and neither tells good ones from noise."
+        "that differ from all before: both fall if samples become too similar, and neither tells good ones from noise."
     )
 
-    def measure(self, solver: Solver, times: Tensor, x: Tensor) -> dict[str, Estimate]:
-        own = token_entropy(x)
-        distinct = len(torch.unique(x, dim=0)) / len(x)
-        return {"entropy": _mean(own, self.wide), "distinct": _certain(distinct)}
+    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Estimate]:
+        return {"entropy": _mean(token_entropy(x)), "distinct": Measured(len(torch.unique(x, dim=0)) / len(x))}
+
+    return Yardstick("samples", about, (), measure)
 
 
 def token_entropy(x: Int64[Tensor, "num d"]) -> Float64[Tensor, " num"]:
@@ -286,16 +228,7 @@ def token_entropy(x: Int64[Tensor, "num d"]) -> Float64[Tensor, " num"]:
     return torch.zeros(len(x), dtype=torch.float64).index_add_(0, kinds // base, -torch.xlogy(share, share))
 
 
-def standard_error(values: Float64[Tensor, " n"]) -> float:
-    """Of the mean of independent `values`."""
-    return float(values.std()) / math.sqrt(len(values))
-
-
-def _mean(values: Float64[Tensor, " n"], wide: float) -> Estimate:
-    mean = float(values.mean())
-    return _normal(mean, standard_error(values), wide) if math.isfinite(mean) else _certain(mean)
-
-
-def _normal(value: float, error: float, wide: float) -> Estimate:
-    near, far = (error * NormalDist().inv_cdf((1 + level) / 2) for level in (LEVEL, wide))
-    return Estimate(value, value - near, value + near, value - far, value + far)
+def _mean(values: Float64[Tensor, " n"]) -> Measured:
+    """The mean, which is certain if infinite."""
+    figure = mean(values)
+    return figure if math.isfinite(figure.value) else Measured(figure.value)

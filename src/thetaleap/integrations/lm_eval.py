@@ -1,7 +1,7 @@
 """The model ``thetaleap`` of lm-evaluation-harness.
 
 The harness finds models in a registry of its own, which only code that runs can add to: there is no entry point for
-other packages. ``python -m thetaleap.lm_eval`` is the harness's command line with this model registered; in a program,
+other packages. ``python -m thetaleap.integrations.lm_eval`` is the harness's command line with this model registered; in a program,
 call `register` before ``lm_eval.simple_evaluate``.
 """
 
@@ -19,15 +19,15 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..cli.names import HYPER, Budget, choose
+from ..conditioning.answering import Manner, answers, check_lengths
+from ..control import Blocks
 from ..core.checks import require, require_choice, require_count
-from ..evaluation.metrics.conditional import answer_log_likelihood, is_greedy
+from ..evaluation.choice import Budget, choose, hyper_parameters
+from ..evaluation.metrics.likelihood import answer_log_likelihood, is_greedy
 from ..models import load
-from ..models.hf.answering import Manner, answers, check_lengths
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
 from ..models.network import Network
-from ..solvers import Blocks
 
 NAME = "thetaleap"
 KINDS = ("llada", "dream")
@@ -61,20 +61,14 @@ class Respondent:
         words = vocabulary_of(self.model)
         prompts = [words.encode(context) for context, _ in requests]
         lengths = [self.length or _wanted(settings) for _, settings in requests]
-        for new in sorted(set(lengths)):
-            check_lengths(self.model, [len(p) for p, n in zip(prompts, lengths, strict=True) if n == new], new)
+        groups = {new: [n for n, length in enumerate(lengths) if length == new] for new in sorted(set(lengths))}
+        for new, mine in groups.items():
+            check_lengths(self.model, [len(prompts[n]) for n in mine], new)
         self._mention(requests)
         texts = [""] * len(requests)
-        for new in sorted(set(lengths)):
-            mine = [n for n, length in enumerate(lengths) if length == new]
-            drawn = answers(
-                self.model,
-                self.manner,
-                [prompts[n] for n in mine],
-                new,
-                seed=self.seed,
-                batch_size=self.batch_size,
-            )
+        for new, mine in groups.items():
+            some = [prompts[n] for n in mine]
+            drawn = answers(self.model, self.manner, some, new, seed=self.seed, batch_size=self.batch_size)
             for n, answer in zip(mine, drawn, strict=True):
                 texts[n] = self._cut(answer.tokens, _until(requests[n][1]))
         return texts
@@ -182,36 +176,28 @@ def respondent(
     trust_remote_code: bool = False,
     **hyper: Any,
 ) -> Respondent:
-    """What ``--model_args`` makes.
+    """What ``--model_args`` makes. Solvers, their hyper-parameters and budgets have the command line's names.
 
     Args:
         pretrained: ``llada:SOURCE``, ``dream:SOURCE``, or a folder whose config.json says which of them it is.
-        solver: by the command line's name, as nfe, steps, grid, delta, tolerance, temperature, top_k and top_p.
-        block: run the solver in blocks of so many positions, from left to right; a sample ends with the block that
-        ends it.
+        block: run the solver in blocks of so many positions; a sample ends with the block that ends it.
         approximate_reuse: run the network on part of the positions while a block is written: see `approximate_prefix`.
-        length: tokens of every answer, whatever the task asks for; by default as many as it asks for.
+        length: tokens of every answer; by default as many as the task asks for.
         seed: of the answers, and of the draws of likelihoods.
         mc_num: draws for each likelihood.
         greedy: find out whether an answer is the model's own, for tasks that want to know: an evaluation per token.
         batch_size: requests, or draws, that go through the network together.
-        max_batch_size: is there because the harness gives it; not used.
+        max_batch_size: not used; the harness gives it.
         dtype: the network's precision, as device, device_map and trust_remote_code: see `llada`.
-        hyper: the solver's hyper-parameters, by the command line's names.
     """
     size = str(batch_size)
     require(size.isdigit() and int(size) > 0, "batch_size", batch_size, "give a whole number of at least 1")
     for name, count in {"length": length, "mc_num": mc_num, "block": block}.items():
         if count is not None:
             require_count(name, count)
-    require(
-        "block_length" not in hyper,
-        "block_length",
-        hyper.get("block_length"),
-        "its blocks count the prompt; give block",
-    )
     for name, value in hyper.items():
-        require_choice("model_args", name, HYPER)
+        require(name != "block_length", name, value, "its blocks count the prompt; give block")
+        require_choice("model_args", name, hyper_parameters())
         require(value is not None, name, value, "leave it out, or give a value")
     require(block is not None or not approximate_reuse, "block", block, "approximate_reuse is within blocks; give it")
     require_choice("dtype", dtype, DTYPES)

@@ -35,6 +35,35 @@ class Headed:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A function that gives logits at every position, as what a `Network` evaluates."""
+
+    network: Inputs
+    states: int
+
+    def __call__(self, x: Int64[Tensor, "b d"], *inputs: Tensor, **more: Tensor) -> Dense:
+        logits, shape = self.network(x, *inputs, **more), (*x.shape, self.states)
+        good = isinstance(logits, Tensor) and tuple(logits.shape) == shape
+        _require_shape("network output", logits, good, f"logits of shape (batch, length, states) = {shape}")
+        _require_float("network output", logits)
+        return Dense(logits)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A trunk and its head, as what a `Network` evaluates."""
+
+    trunk: Inputs
+    head: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Int64[Tensor, "b d"], *inputs: Tensor, **more: Tensor) -> Headed:
+        hidden = self.trunk(x, *inputs, **more)
+        good = isinstance(hidden, Tensor) and hidden.ndim == 3 and hidden.shape[:2] == x.shape
+        _require_shape("trunk output", hidden, good, f"hidden rows of shape (batch, length, h) = {(*x.shape, 'h')}")
+        return Headed(hidden.flatten(0, 1), self.head)
+
+
+@dataclass(frozen=True)
 class Network:
     """A network as a denoiser: a function ``f(x, t) -> logits (b, d, S)``, or a trunk and a head."""
 
@@ -49,7 +78,7 @@ class Network:
     shape: tuple[int, ...] | None = None
     """How the positions lie: (length,) on a line, (height, width) row by row in the plane, None where neither."""
     attends: bool = False
-    """Whether the network takes ``valid=``, and looks at valid positions alone."""
+    """Whether the network takes ``valid=``, and attends to valid positions alone."""
     classes: int | None = None
     """How many labels the network takes; None if it takes none."""
     labels: Int64[Tensor, " b"] | None = None
@@ -60,7 +89,7 @@ class Network:
     """Positions that are there, of each sample of a run: `padded` says so."""
 
     def padded(self, valid: Bool[Tensor, "num d"]) -> Network:
-        """The same for sequences of different lengths: the network is not to look at positions that are not `valid`.
+        """The same for sequences of different lengths: the network does not attend to positions that are not `valid`.
 
         What the template holds there does not matter. The network must take ``valid=``, as with `from_network`'s
         ``attends=True``.
@@ -118,17 +147,15 @@ def from_network(
             constant per row: not probabilities.
         trunk: in place of `network`, all of it but the last layer: takes the same, and gives hidden rows (b, d, h).
         head: the last layer: takes some of these rows, (n, h), and gives their logits (n, S). It is run on the
-        positions
-            that jump alone, which with a large vocabulary saves much of the time and nearly all of the memory.
+            positions that jump alone, which with a large vocabulary saves most of the time and memory.
         horizon: the time of pure noise; by default the schedule's.
         time_free: say True if the network ignores t: it is then not run again for samples that have not changed.
         device: where the network wants its input.
         tokenizer: what turns tokens into text and back, with `encode` and `decode`, for people to read.
         classes: how many labels there are, if the network takes them: `network` or `trunk` is then called with a third
             input, int64 (b,), from 0 to ``classes - 1``, or ``classes`` where the label is dropped; see `guided`.
-        attends: say True if the network takes a keyword ``valid``, booleans (b, d), and looks at such positions
-        alone, so
-            that sequences of different lengths can go together: see `Network.padded`.
+        attends: say True if the network takes a keyword ``valid``, booleans (b, d), and attends to such positions
+            alone, so that sequences of different lengths can go together: see `Network.padded`.
         pictures: what makes images of tokens, with `decode`, such as a VQGAN.
         shape: how the positions lie, where that is known: (length,) on a line, (height, width) row by row in the plane.
     """
@@ -142,41 +169,20 @@ def from_network(
     horizon = process.schedule.horizon if horizon is None else float(horizon)
     require(0 < horizon < float("inf"), "horizon", horizon, "give a positive time")
 
-    def whole_rows(x: Tensor, *inputs: Tensor, **more: Tensor) -> Dense:
-        assert network is not None
-        logits = network(x, *inputs, **more)
-        shape = (*x.shape, process.states)
-        good = isinstance(logits, Tensor) and tuple(logits.shape) == shape
-        _require_shape("network output", logits, good, f"logits of shape (batch, length, states) = {shape}")
-        _require_float("network output", logits)
-        return Dense(logits)
-
-    def hidden_rows(x: Tensor, *inputs: Tensor, **more: Tensor) -> Headed:
-        assert trunk is not None
-        assert head is not None
-        hidden = trunk(x, *inputs, **more)
-        good = isinstance(hidden, Tensor) and hidden.ndim == 3 and hidden.shape[:2] == x.shape
-        _require_shape("trunk output", hidden, good, f"hidden rows of shape (batch, length, h) = {(*x.shape, 'h')}")
-        return Headed(hidden.flatten(0, 1), head)
-
     if shape is not None:
         positions = int(torch.tensor(shape).prod())
         require(positions == length, "shape", shape, f"has {positions} positions, but the length is {length}")
     if classes is not None:
         require_count("classes", classes)
-    evaluate = hidden_rows if network is None else whole_rows
+    if network is None:
+        assert trunk is not None
+        assert head is not None
+        evaluate = Split(trunk, head)
+    else:
+        evaluate = Whole(network, process.states)
+    place = torch.device(device)
     return Network(
-        process,
-        length,
-        evaluate,
-        horizon,
-        time_free,
-        torch.device(device),
-        tokenizer,
-        shape,
-        attends,
-        classes,
-        pictures=pictures,
+        process, length, evaluate, horizon, time_free, place, tokenizer, shape, attends, classes, pictures=pictures
     )
 
 

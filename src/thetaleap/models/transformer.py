@@ -9,6 +9,7 @@ on time (Ou et al., 2024, arXiv:2406.03736).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from ..core.checks import require, require_count, require_number
+from ..core.schedules import Schedule
 
 FREQUENCIES = 128
 """Number of frequencies by which the noise level is embedded."""
@@ -167,18 +169,6 @@ class Block(nn.Module):
         return x + (change if gate is None else gate * change)
 
 
-class Embedding(nn.Module):
-    """One vector per token."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self.embedding = nn.Parameter(torch.empty(sizes.channels, sizes.hidden))
-        nn.init.kaiming_uniform_(self.embedding, a=math.sqrt(5))
-
-    def forward(self, x: Int64[Tensor, "b d"]) -> Float[Tensor, "b d h"]:
-        return F.embedding(x, self.embedding)
-
-
 class NoiseLevel(nn.Module):
     """The condition: waves of the total noise, made into a vector by a perceptron."""
 
@@ -212,14 +202,15 @@ class Output(nn.Module):
 class Transformer(nn.Module):
     """Logits of each position's clean token, from the whole sequence and, if `sizes` say so, from the noise level.
 
-    ``forward`` is `head` after `trunk`. They are apart because the head, with the vocabulary at its end, is the dear
-    part, and is needed at few positions.
+    ``forward`` is `head` after `trunk`. They are apart because the head, with the vocabulary at its end, is expensive,
+    and is needed at few positions.
     """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.vocab_embed = Embedding(sizes)
+        self.vocab_embed = nn.ParameterDict({"embedding": torch.empty(sizes.channels, sizes.hidden)})
+        nn.init.kaiming_uniform_(self.vocab_embed["embedding"], a=math.sqrt(5))
         self.sigma_map = None if sizes.cond_dim is None or not sizes.timed else NoiseLevel(sizes.cond_dim)
         self.label_map = None
         if sizes.classes is not None and sizes.cond_dim is not None:
@@ -236,7 +227,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "b d h"]:
         """The rows that `head` takes, for tokens `x` (the mask is the value S) at total noise `sigma`, one a sample,
         and with `labels`, by default none."""
-        hidden = self.vocab_embed(x)
+        hidden = F.embedding(x, self.vocab_embed["embedding"])
         condition = None
         if self.sigma_map is not None:
             require(sigma is not None, "sigma", sigma, "this network is told the noise level: give -log alpha")
@@ -250,6 +241,16 @@ class Transformer(nn.Module):
             hidden = block(hidden, turn, condition)
         return self.output_layer(hidden, condition)
 
+    def at(self, schedule: Schedule | None) -> Callable[..., Float[Tensor, "b d h"]]:
+        """`trunk` as a function of tokens, time and labels; without a schedule, at total noise 0."""
+
+        def trunk(x: Tensor, t: Tensor, *labels: Tensor) -> Tensor:
+            if self.sigma_map is None:
+                return self.trunk(x, None, *labels)
+            return self.trunk(x, torch.zeros_like(t) if schedule is None else total_noise(schedule, t), *labels)
+
+        return trunk
+
     def head(self, rows: Float[Tensor, "n h"]) -> Float[Tensor, "n S"]:
         """Logits of the clean tokens; the mask's channel, which nothing reads, is left out."""
         linear, tokens = self.output_layer.linear, self.sizes.tokens
@@ -262,6 +263,11 @@ class Transformer(nn.Module):
         labels: Int64[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b d S"]:
         return self.head(self.trunk(x, sigma, labels).flatten(0, 1)).unflatten(0, x.shape)
+
+
+def total_noise(schedule: Schedule, t: Tensor) -> Tensor:
+    """``-log alpha``, which networks are told instead of the time."""
+    return -torch.log(schedule.alpha(t))
 
 
 def _silent(linear: nn.Linear) -> nn.Linear:

@@ -1,4 +1,4 @@
-"""Weights from files: found, read without running any code that they hold, and fitted to a network."""
+"""Weights from files: found, read without running any code that they hold, measured, and fitted to a network."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -18,8 +18,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..core.checks import require, require_choice
+from ..core.storage import package_folder
 
 Weights = dict[str, Tensor]
+Device = torch.device | str
+Dtype = torch.dtype | None
+"""None is float32."""
+Module = TypeVar("Module", bound=nn.Module)
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -54,6 +59,14 @@ def find(source: str | Path, kind: str) -> Checkpoint:
     remedy = f"no such file or folder here; give {kind}:PATH with one that exists, or {kind}:ORG/NAME from the hub"
     require(bool(hub_id), "source", str(source), remedy)
     return _fetch(str(source), kind)
+
+
+def package_file(package: str, path: str, remedy: str) -> Path:
+    """A data file of an installed package, which is not imported."""
+    file = package_folder(package, remedy) / path
+    if not file.is_file():
+        raise ImportError(f"{package}/{path} is not installed: {remedy}")
+    return file
 
 
 def _weights_in(folder: Path) -> Path:
@@ -219,6 +232,45 @@ def _unprefixed(tensors: Weights) -> Weights:
     while len(tensors) > 1 and len({name.partition(".")[0] for name in tensors}) == 1:
         tensors = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
     return dict(tensors)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The sizes of a network, as the shapes of its weights tell them."""
+
+    tensors: Weights
+    what: str
+    """What errors call the weights, e.g. ``weights='model.pth'``."""
+    remedy: str
+    """What errors ask for where a tensor is missing."""
+
+    def width(self, name: str, axis: int, default: int | None = None) -> int:
+        """One size of the tensor `name`; `default` if there is no such tensor, or without one an error."""
+        if name in self.tensors and self.tensors[name].ndim > axis:
+            return self.tensors[name].shape[axis]
+        if default is None:
+            few = ", ".join(list(self.tensors)[:4])
+            raise ValueError(f"{self.what}: no {name} among the weights ({few}, ...); {self.remedy}")
+        return default
+
+    def numbers(self, pattern: str) -> set[tuple[str, ...]]:
+        """The groups of `pattern` in the names that begin with it."""
+        return {found.groups() for found in map(re.compile(pattern).match, self.tensors) if found}
+
+    def count(self, pattern: str) -> int:
+        """One more than the largest number that `pattern` finds in the names; at least 1."""
+        return 1 + max((int(number) for number, *_ in self.numbers(pattern)), default=0)
+
+
+def built(make: Callable[[], Module], tensors: Mapping[str, Tensor], what: str, dtype: Dtype, device: Device) -> Module:
+    """The network of `make` with the given weights, ready to evaluate; `dtype` is float32 by default."""
+    dtype = torch.float32 if dtype is None else dtype
+    require(dtype.is_floating_point, "dtype", dtype, "give a floating-point one, such as torch.bfloat16")
+    with torch.device("meta"):
+        module = make()
+    module = module.to(dtype).to_empty(device=device)
+    fit(module, tensors, what)
+    return module.eval().requires_grad_(False)
 
 
 def fit(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from . import demo, everything, gsm8k, images, positivity, sums, text, theta, toy, uniformization
-from ._output import Report
+from .rules import Report
 
 
 @dataclass(frozen=True)
@@ -21,46 +21,48 @@ class Experiment:
     about: str
     run: Callable[..., Report]
     options: tuple[str, ...] = ()
-    """What `run` takes besides, by keyword."""
+    """What `run` takes besides, by keyword: the network, its judge or data, and how they are run."""
+
+
+def _one(about: str, run: Callable[..., Report], options: str = "") -> Experiment:
+    return Experiment(about, run, tuple(options.split()))
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "toy": Experiment(
-        "KL against steps on 15 states, with exact laws: tau-leaping, RK-2, Trapezoidal (figure 2)", toy.run
-    ),
-    "uniformization": Experiment(
+    "toy": _one("KL against steps on 15 states, with exact laws: tau-leaping, RK-2, Trapezoidal (figure 2)", toy.run),
+    "uniformization": _one(
         "where exact simulation spends its evaluations, and where its quality settles (figure 1, left)",
         uniformization.run,
     ),
-    "text": Experiment(
+    "text": _one(
         "perplexity and entropy of text against evaluations, all solvers, beside the paper's tables (tables 1, 3 to 5)",
         text.run,
-        ("model", "judge", "budgets", "legacy", "batch_size", "device", "dtype"),
+        "model judge budgets legacy batch_size device dtype",
     ),
-    "positivity": Experiment(
+    "positivity": _one(
         "how many extrapolated intensities stay positive, against evaluations (table 6)",
         positivity.run,
-        ("model", "budgets", "device", "dtype"),
+        "model budgets device dtype",
     ),
-    "theta": Experiment(
+    "theta": _one(
         "quality against theta for RK-2 and Trapezoidal, on text and on digits (figures 4 and 6)",
         theta.run,
-        ("model", "judge", "budgets", "batch_size", "device", "dtype"),
+        "model judge budgets batch_size device dtype",
     ),
-    "images": Experiment(
+    "images": _one(
         "distance from real images against evaluations, guidance 3, with grids of samples (figures 3, 5 and 7)",
         images.run,
-        ("model", "vqgan", "reference", "data", "guidance", "budgets", "batch_size", "device"),
+        "model vqgan reference data guidance budgets batch_size device",
     ),
-    "sums": Experiment(
+    "sums": _one(
         "right answers to held-out word problems against evaluations: table 2 on a model that comes with the package",
         sums.run,
-        ("model", "budgets", "batch_size"),
+        "model budgets batch_size",
     ),
-    "gsm8k": Experiment(
+    "gsm8k": _one(
         "right answers to GSM8K's questions, of a language model given by --model: Semi-AR and Trapezoidal (table 2)",
         gsm8k.run,
-        ("model", "data", "batch_size", "device", "dtype", "trust_remote_code"),
+        "model data batch_size device dtype trust_remote_code",
     ),
 }
 

@@ -8,40 +8,46 @@ LLaDA-8B-Instruct; here it is any that `load` knows as ``llada:`` or ``dream:``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import __version__
+from ..conditioning.answering import Manner, answers
+from ..control import Method, control_of
 from ..core.checks import require, require_choice, require_count
+from ..core.progress import progress_bar
+from ..evaluation.figures import write_lines
 from ..evaluation.metrics.accuracy import MARK, Accuracy, flexible_answer, same_answer, strict_answer
 from ..models import load
-from ..models.hf.answering import Answer, Manner, answers
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.network import Network
 from ..sampling import plan
-from ..solvers import Blocks, SemiAutoregressive, Solver, Trapezoidal
-from ._gsm8k_page import PAPER, describe, draw, page
-from ._output import Report, bar, write_csv, write_json, write_lines, write_png, write_text
+from .methods import SAFE, SEMI, pick
+from .pages import Panel, chart, publish
+from .rules import Report
+from .study import Study, ranking, row
+from .sums import BLOCK, BLOCKWISE, TEMPERATURE, fewest
+from .text import DTYPES
 
 BUDGETS = (64, 128, 256)
 NEW = 256
-BLOCK = 8
-TEMPERATURE = 0.5
-BATCH = 8
 KINDS = ("llada", "dream")
-DTYPES = ("auto", "float16", "bfloat16", "float32", "float64")
-
-METHODS: dict[str, Callable[[int, int | None], Solver]] = {
-    "Semi-AR (confidence)": lambda block, stop: SemiAutoregressive("confidence"),
-    "Semi-AR (random)": lambda block, stop: SemiAutoregressive("random"),
-    "theta-Trapezoidal": lambda block, stop: Trapezoidal(0.5),
-    "theta-Trapezoidal, blocks": lambda block, stop: Blocks(Trapezoidal(0.5), block, stop),
+PAPER: dict[str, dict[str, float]] = {
+    SEMI[1]: {"64": 0.336, "128": 0.320, "256": 0.391},
+    SEMI[0]: {"64": 0.338, "128": 0.343, "256": 0.403},
+    SAFE: {"64": 0.351, "128": 0.384, "256": 0.397},
+    BLOCKWISE: {"64": 0.504, "128": 0.574, "256": 0.625},
 }
-"""By name, for a length of blocks and the token that ends an answer."""
+"""The paper's own figures for LLaDA-8B-Instruct (its appendix, blocks of 8), by method and evaluations. Not measured
+here. It does not say how many questions they are of, nor which number of an answer counts."""
+COLUMNS = {
+    "last number right, %": ("accuracy", 100.0, 1),
+    "#### right, %": ("strict", 100.0, 1),
+    "paper, %": ("paper", 100.0, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -52,33 +58,6 @@ class Question:
     answer: str
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method at one budget: a row of the CSV. Shares are of the questions, intervals Wilson's at 95%."""
-
-    method: str
-    nfe: int
-    """The budget."""
-    steps: int
-    num: int
-    """Questions."""
-    right: int
-    accuracy: float
-    """The last number of the answer is right."""
-    low: float
-    high: float
-    right_strict: int
-    accuracy_strict: float
-    """The number behind the first ``####`` is right."""
-    low_strict: float
-    high_strict: float
-    evaluations: float
-    """What an answer took on average, its finish included."""
-    most_evaluations: int
-    paper: float | None
-    """What the paper reports for LLaDA-8B-Instruct; none where it has no such row."""
-
-
 def run(
     folder: Path,
     *,
@@ -87,7 +66,7 @@ def run(
     progress: bool | None = None,
     model: str | Network | None = None,
     data: Path | None = None,
-    batch_size: int = BATCH,
+    batch_size: int = 8,
     device: str = "cpu",
     dtype: str = "auto",
     trust_remote_code: bool = False,
@@ -97,20 +76,9 @@ def run(
 ) -> Report:
     """Measure, and write ``gsm8k.md``, ``.png``, ``.csv``, ``.json`` and ``gsm8k-answers.jsonl`` to `folder`.
 
-    Args:
-        folder: where to; it is made.
-        num: how many questions, the first of the file; by default all.
-        seed: of the answers.
-        progress: show a bar; by default if standard error is a terminal.
-        model: ``llada:SOURCE`` or ``dream:SOURCE``, or one made by `llada` or `dream`.
-        data: GSM8K's ``test.jsonl``: a ``question`` and an ``answer`` on each line.
-        batch_size: questions that are answered together.
-        device: where the network runs, its dtype and trust_remote_code: see `llada`.
-        dtype: see `llada`.
-        trust_remote_code: see `llada`.
-        budgets: evaluations.
-        new: tokens of an answer.
-        block: tokens of a block.
+    The model is ``llada:SOURCE`` or ``dream:SOURCE``, or one made by `llada` or `dream`, where `device`, `dtype` and
+    `trust_remote_code` are explained; `data` is GSM8K's ``test.jsonl``, a ``question`` and an ``answer`` on each line, of
+    which the first `num` count. Answers have `new` tokens, in blocks of `block`.
     """
     if num is not None:
         require_count("num", num)
@@ -121,46 +89,52 @@ def run(
     require(len(budgets) > 0, "budgets", list(budgets), "give at least one")
     questions = read_questions(data, num)
     network, name = _model(model, device, dtype, trust_remote_code)
-    prompts = [prompt_for(network, one.question) for one in questions]
-    ends = vocabulary_of(network).ends
+    words, prompts = vocabulary_of(network), [prompt_for(network, one.question) for one in questions]
+    solvers = pick(*PAPER, size=block, stop=words.ends[0] if words.ends else None)
     folder.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
-    written: list[dict[str, Any]] = []
-    kept = folder / "gsm8k-answers.jsonl"
-    with bar(progress, "questions", len(METHODS) * len(budgets) * len(questions)) as advance:
-        for method, make in METHODS.items():
-            for nfe in sorted(set(budgets)):
-                manner = within(network, make(block, ends[0] if ends else None), nfe, new)
-                drawn = answers(network, manner, prompts, new, seed=seed, batch_size=batch_size, progress=False)
-                texts = [vocabulary_of(network).tokenizer.decode(a.tokens, skip_special_tokens=True) for a in drawn]
-                steps = len(plan(resized(network, new), manner.solver, nfe=manner.nfe, steps=manner.steps)) - 1
-                rows.append(_row(method, nfe, steps, questions, texts, drawn, block))
-                written += [
-                    {"method": method, "nfe": nfe, "question": n, "evaluations": answer.nfe, "text": text}
-                    for n, (answer, text) in enumerate(zip(drawn, texts, strict=True))
-                ]
-                write_lines(kept, written)  # after each, as the next may take hours
-                advance(len(questions))
-    settings = {
-        "model": name,
-        "questions": data.name,
-        "num": len(questions),
-        "seed": seed,
-        "new": new,
-        "block": block,
-        "temperature": TEMPERATURE,
-        "chat_template": vocabulary_of(network).chats,
-        "solvers": {method: repr(make(block, ends[0] if ends else None)) for method, make in METHODS.items()},
-    }
-    card = {"experiment": "gsm8k", "version": __version__, "settings": settings, "rows": [asdict(r) for r in rows]}
-    files = [
-        write_text(folder / "gsm8k.md", page(rows, settings)),
-        write_png(folder / "gsm8k.png", draw(rows, name)),
-        write_csv(folder / "gsm8k.csv", [asdict(row) for row in rows]),
-        write_json(folder / "gsm8k.json", {**card, "paper": PAPER}),
-        kept,
-    ]
-    return Report(describe(rows, settings), files)
+    rows, written, kept = [], [], folder / "gsm8k-answers.jsonl"
+    with progress_bar(progress, "questions", len(solvers) * len(budgets) * len(questions)) as advance:
+        for method, nfe in ((method, nfe) for method in solvers for nfe in sorted(set(budgets))):
+            manner = within(network, solvers[method], nfe, new)
+            drawn = answers(network, manner, prompts, new, seed=seed, batch_size=batch_size, progress=False)
+            texts = [words.tokenizer.decode(a.tokens, skip_special_tokens=True) for a in drawn]
+            steps = len(plan(resized(network, new), manner.solver, nfe=manner.nfe, steps=manner.steps)) - 1
+            told = {"model": name, "solver": repr(manner.solver), "nfe": nfe, "steps": steps}
+            right = figures(method, nfe, questions, texts, block)
+            rows.append(row(method, [answer.nfe for answer in drawn], **told, **right))
+            written += [
+                {"method": method, "nfe": nfe, "question": n, "evaluations": answer.nfe, "text": text}
+                for n, (answer, text) in enumerate(zip(drawn, texts, strict=True))
+            ]
+            write_lines(kept, written)  # after each, as the next may take hours
+            advance(len(questions))
+    settings = {"model": name, "questions": data.name, "num": len(questions), "seed": seed, "new": new, "block": block}
+    settings |= {"temperature": TEMPERATURE, "chat_template": words.chats}
+    study = Study.of("gsm8k", rows)
+    part = Panel(study, "accuracy", "last number right, % of questions (95% interval)", 100.0, published="paper")
+    figure = chart([part], list(PAPER), f"GSM8K, {len(questions)} questions, {name}")
+    card = {"paper": PAPER}
+    return publish(
+        folder, "gsm8k", study, settings, [], figure, columns=COLUMNS, more=[kept], card=card, **facts(study)
+    )
+
+
+def figures(method: str, nfe: int, questions: Sequence[Question], texts: Sequence[str], block: int) -> dict[str, Any]:
+    """Shares of right answers, and the paper's, which are for its own blocks."""
+    pairs = [(text, one.answer) for text, one in zip(texts, questions, strict=True)]
+    loose, exact = (
+        Accuracy.of(sum(same_answer(read(text), solution) for text, solution in pairs), len(pairs))
+        for read in (flexible_answer, strict_answer)
+    )
+    known = PAPER[method].get(str(nfe)) if block == BLOCK or method != BLOCKWISE else None
+    return {"accuracy": loose, "strict": exact, "paper": known}
+
+
+def facts(study: Study) -> dict[str, Any]:
+    """Who has the most right at each budget, and who spent more."""
+    over = [one for one in study.rows if one["most_evaluations"] > one["nfe"]]
+    names = [f"{one['method']} at {one['nfe']} (at most {one['most_evaluations']})" for one in over]
+    return {"ranking": ranking(study, "accuracy", max), "over": names}
 
 
 def _model(model: str | Network | None, device: str, dtype: str, trusted: bool) -> tuple[Network, str]:
@@ -205,48 +179,12 @@ def prompt_for(model: Network, question: str) -> list[int]:
     return words.chat([{"role": "user", "content": text}]) if words.chats else words.encode(text)
 
 
-def within(model: Network, solver: Solver, nfe: int, new: int) -> Manner:
+def within(model: Network, solver: Method, nfe: int, new: int) -> Manner:
     """How to spend `nfe` evaluations, finish included; one step for each block where that is all there could be.
 
     The paper's 64 evaluations in 32 blocks of 8 are one step each, and leave nothing for what masks the steps leave
     over. These go in one more evaluation a block, which is then beyond the budget; what was spent is reported.
     """
-    process, cost = model.process, solver.evaluations
-    assert cost is not None
-    least = solver.fewest(new) * (cost + (not solver.reaches_data(process)))
-    if nfe >= least:
+    if nfe >= fewest(model, solver, new):
         return Manner(solver, nfe=nfe, temperature=TEMPERATURE)
-    return Manner(solver, steps=solver.fewest(new), temperature=TEMPERATURE)
-
-
-def _row(
-    method: str,
-    nfe: int,
-    steps: int,
-    questions: Sequence[Question],
-    texts: Sequence[str],
-    drawn: Sequence[Answer],
-    block: int,
-) -> Row:
-    solutions = [one.answer for one in questions]
-    loose = [same_answer(flexible_answer(text), one) for text, one in zip(texts, solutions, strict=True)]
-    exact = [same_answer(strict_answer(text), one) for text, one in zip(texts, solutions, strict=True)]
-    last, behind = Accuracy.of(sum(loose), len(loose)), Accuracy.of(sum(exact), len(exact))
-    published = PAPER[method].get(str(nfe)) if block == BLOCK or "blocks" not in method else None
-    return Row(
-        method,
-        nfe,
-        steps,
-        len(questions),
-        last.right,
-        last.value,
-        last.low,
-        last.high,
-        behind.right,
-        behind.value,
-        behind.low,
-        behind.high,
-        sum(answer.nfe for answer in drawn) / len(drawn),
-        max(answer.nfe for answer in drawn),
-        published,
-    )
+    return Manner(solver, steps=control_of(solver).fewest(new), temperature=TEMPERATURE)

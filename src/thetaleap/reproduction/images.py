@@ -8,8 +8,9 @@ down to 1e-3, parallel decoding with arccos counts and noise that falls in a lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +19,25 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .. import __version__, files
+from .. import files
 from ..conditioning.wrappers import cost_of, guided
+from ..control import Method, control_of
 from ..core.checks import finite, require, require_count
 from ..core.evaluation import Denoiser
+from ..core.progress import progress_bar
 from ..evaluation.judges.inception import fid_features
 from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.digits import DIGITS, digit_features, digit_labels, judge
-from ..evaluation.metrics.images import Frechet, frechet, precision_recall, statistics
+from ..evaluation.metrics.images import frechet, precision_recall, statistics
+from ..evaluation.metrics.sequences import Measured
 from ..models import load
 from ..models.network import Network
-from ..planners.all import LowDiscrepancy
 from ..sampling import plan, sample
-from ..solvers import (
-    RK2,
-    Euler,
-    ExponentialTrapezoidal,
-    Multistep,
-    ParallelDecoding,
-    Solver,
-    TauLeaping,
-    Trapezoidal,
-    Tweedie,
-)
-from ._images_page import claims_of, describe, draw, grid_name, page
-from ._output import Report, bar, write_csv, write_json, write_png, write_text
+from .methods import EULER, PARALLEL, TAU, TWEEDIE, pick
+from .pages import Panel, chart, publish
+from .rules import Claim, Report
+from .rules import judge as judge_claims
+from .study import Row, Study, ranking, row
 
 MODEL = "mnist"
 BUDGETS = (4, 8, 16, 32, 64)
@@ -50,51 +45,21 @@ NUM = 120
 LEAST = 40
 """Fewer samples do not make the groups from which the error of a distance is estimated."""
 GUIDANCE = 3.0
-BATCH = 32
 SHOWN = 10
 """Classes in the grids of samples, and samples of each, at most."""
 ENDINGS = (".jpeg", ".jpg", ".png")
-
-METHODS: dict[str, Callable[[tuple[int, int]], Solver]] = {
-    "Euler": lambda shape: Euler(),
-    "tau-leaping": lambda shape: TauLeaping("reject"),
-    "Tweedie": lambda shape: Tweedie(),
-    "theta-RK-2 (1/3)": lambda shape: RK2(1 / 3, "reject"),
-    "theta-Trapezoidal (1/3)": lambda shape: Trapezoidal(1 / 3, "reject"),
-    "theta-Trapezoidal (1/2)": lambda shape: Trapezoidal(1 / 2, "reject"),
-    "parallel decoding": lambda shape: ParallelDecoding(),
-    "exponential Trapezoidal": lambda shape: ExponentialTrapezoidal(),
-    "multistep": lambda shape: Multistep(),
-    "low discrepancy": lambda shape: Tweedie(LowDiscrepancy(shape)),
+RK2, THIRD, HALF = "theta-RK-2 (1/3)", "theta-Trapezoidal (1/3)", "theta-Trapezoidal (1/2)"
+OURS = ("exponential Trapezoidal", "multistep", "low discrepancy")
+USED = (EULER, TAU, TWEEDIE, RK2, THIRD, HALF, PARALLEL, *OURS)
+DRAWN = (EULER, TAU, RK2, THIRD, PARALLEL, "multistep")
+"""In the figure; the table has all."""
+COLUMNS = {
+    "distance": ("distance", 1.0, 1),
+    "bias": ("bias", 1.0, 1),
+    "class right, %": ("accuracy", 100.0, 0),
+    "precision": ("precision", 1.0, 2),
+    "recall": ("recall", 1.0, 2),
 }
-"""By name, for images of so many positions in height and width; the last three are not the paper's."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method at one budget: a row of the CSV. Empty is what was not measured."""
-
-    method: str
-    nfe: int
-    """The budget; an evaluation with guidance counts as two."""
-    steps: int
-    num: int
-    evaluations: float
-    """What a sample took on average."""
-    distance: float
-    """The squared Fréchet distance from the reference."""
-    error: float
-    """Its standard error."""
-    bias: float
-    """By about how much it is too large, as there are no more samples."""
-    right: int | None
-    """Samples that the classifier takes for what was asked for."""
-    accuracy: float | None
-    low: float | None
-    high: float | None
-    """Wilson's interval at 95%."""
-    precision: float | None
-    recall: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +75,20 @@ class Measure:
     real: Float64[Tensor, "n w"] | None = None
     """Features of real images, for precision and recall."""
 
+    def figures(self, x: Tensor, labels: Int64[Tensor, " n"]) -> dict[str, Any]:
+        """Those of samples that were asked to be of classes `labels`; None is what is not measured."""
+        features = self.features(x)
+        distance = frechet(features, self.mean, self.cov)
+        sharp = None if self.real is None else precision_recall(self.real, features)
+        right = None if self.labels is None else int((self.labels(x) == labels).sum())
+        return {
+            "distance": Measured(distance.value, distance.error),
+            "bias": distance.bias,
+            "accuracy": None if right is None else Accuracy.of(right, len(x)),
+            "precision": None if sharp is None else sharp.precision,
+            "recall": None if sharp is None else sharp.recall,
+        }
+
 
 def run(
     folder: Path,
@@ -123,26 +102,16 @@ def run(
     data: Path | None = None,
     guidance: float = GUIDANCE,
     budgets: Sequence[int] = BUDGETS,
-    batch_size: int = BATCH,
+    batch_size: int = 32,
     device: str = "cpu",
 ) -> Report:
     """Measure, and write ``images.md``, ``.png``, ``.csv``, ``.json`` and a grid of samples of each method to `folder`.
 
-    Args:
-        folder: where to; it is made.
-        num: how many images of each method at each budget.
-        seed: of the images.
-        progress: show a bar; by default if standard error is a terminal.
-        model: ``mnist``, or another that takes labels: of digits of the same size, or ``maskgit:SOURCE``.
-        vqgan: for ``maskgit:``, the file of its decoder.
-        reference: for FID, a ``.npz`` file with the mean and the covariance of real features (``mean`` and ``cov``, or
-            ``mu`` and ``sigma``), or a folder of real images; if these are as many as the samples, there are precision
-            and recall too.
-        data: for digits, an idx file of MNIST's images, for precision and recall.
-        guidance: weight w; 0 for none.
-        budgets: evaluations of a sample. Those that a method cannot do with are left out.
-        batch_size: images that are drawn together.
-        device: where the network runs.
+    The model is ``mnist``, or another that takes labels: of digits of the same size, or ``maskgit:SOURCE`` with the
+    `vqgan` that decodes it. For FID, `reference` is a ``.npz`` file with the mean and the covariance of real features
+    (``mean`` and ``cov``, or ``mu`` and ``sigma``), or a folder of real images, which give precision and recall too if
+    they are as many as the samples. For digits these take `data`, an idx file of MNIST's images. `guidance` is the weight
+    w, 0 for none; budgets that a method cannot do with are left out.
     """
     num = NUM if num is None else num
     require(isinstance(num, int) and num >= LEAST, "num", num, f"give a whole number of at least {LEAST}")
@@ -154,54 +123,49 @@ def run(
     assert network.classes is not None
     assert network.shape is not None
     labels = torch.arange(num) % network.classes
-    told = guided(network, guidance, labels)
-    solvers = {method: make((network.shape[0], network.shape[1])) for method, make in METHODS.items()}
+    told, solvers = guided(network, guidance, labels), solvers_of((network.shape[0], network.shape[1]))
     todo = [(m, nfe) for m in solvers for nfe in sorted(set(budgets)) if nfe >= least(told, solvers[m])]
     require(len(todo) > 0, "budgets", list(budgets), "no method can do with so few; give more")
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    last: dict[str, Tensor] = {}
-    with bar(progress, "evaluations", sum(nfe for _, nfe in todo)) as advance:
+    last: dict[str, tuple[int, Tensor]] = {}
+    with progress_bar(progress, "evaluations", sum(nfe for _, nfe in todo)) as advance:
         for method, nfe in todo:
             solver = solvers[method]
-            steps = len(plan(told, solver, nfe=nfe)) - 1
             drawn = sample(told, solver, nfe=nfe, num=num, seed=seed, batch_size=batch_size, progress=False)
-            spent = float(drawn.nfe.double().mean())
-            rows.append(_row(method, nfe, steps, spent, drawn.x, labels, measure))
-            last[method] = drawn.x
+            entries = {"model": name, "solver": repr(solver), "nfe": nfe, "steps": len(plan(told, solver, nfe=nfe)) - 1}
+            rows.append(row(method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, labels)))
+            last[method] = nfe, drawn.x
             advance(nfe)
-    settings = {
-        "model": name,
-        "distance": measure.name,
-        "num": num,
-        "seed": seed,
-        "guidance": guidance,
-        "cost": cost_of(told),
-        "positions": network.length,
-        "solvers": {method: repr(solver) for method, solver in solvers.items()},
-        "most": {method: max(nfe for m, nfe in todo if m == method) for method in last},
-    }
-    claims = claims_of(rows, settings)
-    card = {"experiment": "images", "version": __version__, "settings": settings, "rows": [asdict(r) for r in rows]}
-    written = [
-        write_text(folder / "images.md", page(rows, settings, claims)),
-        write_png(folder / "images.png", draw(rows, settings)),
-        write_csv(folder / "images.csv", [asdict(row) for row in rows]),
-        write_json(folder / "images.json", {**card, "claims": [asdict(claim) for claim in claims]}),
-    ]
-    for method, x in last.items():
-        path, shown = folder / grid_name(method), by_class(x, labels)
-        note = {"model": name, "solver": repr(solvers[method]), "nfe": settings["most"][method], "seed": seed}
+    settings = {"model": name, "distance": measure.name, "num": num, "seed": seed, "guidance": guidance}
+    settings |= {"cost": cost_of(told), "positions": network.length}
+    study = Study.of("images", rows)
+    grids = {method: (nfe, grid_name(method)) for method, (nfe, _) in last.items()}
+    for method, (nfe, x) in last.items():
+        shown = by_class(x, labels)
+        note = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "seed": seed}
         images = files.pictures(network, shown.flatten(0, 1))
-        files.write_pictures(path, files.mosaic(images, shown.shape[1]), note)
-        written.append(path)
-    return Report(describe(rows, settings, claims), written, claims)
+        files.write_pictures(folder / grid_name(method), files.mosaic(images, shown.shape[1]), note)
+    parts = [Panel(study, "distance", f"{measure.name}\n(± standard error)", log=True)]
+    parts += [Panel(study, "accuracy", "class as asked for, % of samples", 100.0)] if measure.labels else []
+    told = {"columns": COLUMNS, "more": [folder / file for _, file in grids.values()], "grids": grids}
+    told |= {"ranking": ranking(study, "distance")}
+    figure = chart(parts, DRAWN, f"{name}, {num} samples each, guidance {guidance:g}")
+    return publish(folder, "images", study, settings, claims_of(study, settings), figure, **told)
 
 
-def least(model: Denoiser, solver: Solver) -> int:
+def solvers_of(shape: tuple[int, int]) -> dict[str, Method]:
+    """By name, for images of so many positions in height and width."""
+    third, half = pick("theta-RK-2", "theta-Trapezoidal", theta=1 / 3), pick("theta-Trapezoidal", theta=1 / 2)
+    made = {RK2: third["theta-RK-2"], THIRD: third["theta-Trapezoidal"], HALF: half["theta-Trapezoidal"]}
+    made |= pick(EULER, TAU, TWEEDIE, PARALLEL, *OURS, shape=shape)
+    return {name: made[name] for name in USED}
+
+
+def least(model: Denoiser, solver: Method) -> int:
     """The fewest evaluations in which `solver` can draw a sample: one step, and a finish where it needs one."""
     assert solver.evaluations is not None
-    return cost_of(model) * (solver.evaluations + (not solver.reaches_data(model.process)))
+    return cost_of(model) * (solver.evaluations + (not control_of(solver).reaches_data(model.process)))
 
 
 def by_class(x: Int64[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Int64[Tensor, "classes each d"]:
@@ -281,34 +245,6 @@ def _digits(path: Path, levels: int, side: int, num: int) -> Int64[Tensor, "n d"
     return images[:num]
 
 
-def _row(
-    method: str, nfe: int, steps: int, spent: float, x: Tensor, labels: Int64[Tensor, " n"], measure: Measure
-) -> Row:
-    features = measure.features(x)
-    distance: Frechet = frechet(features, measure.mean, measure.cov)
-    seen, sharp = None, None
-    if measure.labels is not None:
-        seen = Accuracy.of(int((measure.labels(x) == labels).sum()), len(x))
-    if measure.real is not None:
-        sharp = precision_recall(measure.real, features)
-    return Row(
-        method,
-        nfe,
-        steps,
-        len(x),
-        spent,
-        distance.value,
-        distance.error,
-        distance.bias,
-        right=None if seen is None else seen.right,
-        accuracy=None if seen is None else seen.value,
-        low=None if seen is None else seen.low,
-        high=None if seen is None else seen.high,
-        precision=None if sharp is None else sharp.precision,
-        recall=None if sharp is None else sharp.recall,
-    )
-
-
 def _model(model: str | Network, vqgan: Path | None, device: str) -> tuple[Network, str]:
     """The network, and what to call it."""
     if isinstance(model, Network):
@@ -321,3 +257,18 @@ def _model(model: str | Network, vqgan: Path | None, device: str) -> tuple[Netwo
     good = plane and network.classes is not None and network.process.mask is not None
     require(good, "model", name, "give a masked model of images that takes labels, such as mnist or maskgit:FILE")
     return network, name
+
+
+# --- what the paper says
+
+
+def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
+    """The paper's claims on images; verdicts on their order are of this model and distance."""
+    fid = settings["distance"] == "FID"
+    where = "" if fid else "on digits, with another model and another distance, "
+    return judge_claims(study, "images", where=where, positions=settings["positions"])[: -1 if fid else None]
+
+
+def grid_name(method: str) -> str:
+    """The file of a method's samples."""
+    return f"images-{'-'.join(re.findall('[a-z0-9]+', method.lower()))}.png"

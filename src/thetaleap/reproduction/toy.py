@@ -10,44 +10,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+import torch
+from torch import Tensor
 
-from .. import __version__
+from .. import exact
+from ..control import Method as Led
 from ..core.checks import require, require_count
-from ..evaluation.metrics import noise_floor
+from ..core.progress import progress_bar
+from ..evaluation.metrics import (
+    bootstrap_kls,
+    frequencies,
+    histogram,
+    interval,
+    kl,
+    loglog_slope,
+    noise_floor,
+    total_variation,
+)
+from ..evaluation.threads import one_thread
 from ..models import load
 from ..models.oracles import Joint
-from ._output import COLOURS, Report, panels, reference_slope, write_csv, write_json, write_png
-from ._threads import one_thread
-from ._toy_points import (
-    ABOVE,
-    CURVES,
-    RESAMPLES,
-    Fit,
-    Point,
-    exact_fits,
-    exact_points,
-    horizon_error,
-    of,
-    sampled_fits,
-    sampled_points,
-)
-from ._toy_words import NEGLIGIBLE, claims, describe
+from ..sampling import plan, sample
+from .methods import EULER, MINE, RK, SAFE, TAU, TWEEDIE, pick
+from .pages import Panel, chart, publish
+from .rules import Claim, Report, judge
+from .study import Row, Study, row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MODEL = "toy15"
 NUM = 10**6
 STEPS = (8, 16, 32, 64, 128, 256, 512)
 MOST_SAMPLED = 256
 """Beyond this many steps there are exact errors only; samples there would take most of the run's time."""
+RESAMPLES = 1000
+ABOVE = 5.0
+"""Monte Carlo points enter a fit above this many times the noise floor."""
+NEGLIGIBLE = 1e-8
+"""An error in total variation below this is the horizon's or the rounding's, not the solver's."""
+NEAR = 0.2
+"""A fitted slope is called first or second order within this of -1 or -2."""
+SAFER = {TAU: "tau-leaping (exact rule)", RK: "theta-RK-2 (exact rule)", MINE: SAFE}
+"""The paper's three under its rule, and the same under the exact one."""
+SOLVERS = pick(*SAFER, *SAFER.values(), EULER, TWEEDIE)
+"""The last two have exact curves only."""
 
-STYLE = {"reject": "--", "exact": "-", "euler": "-", "kernel": "-"}
-MARKER = {"reject": "o", "exact": "s"}
+
+@dataclass(frozen=True)
+class Fit:
+    """A straight line through some points of one method on logarithmic axes."""
+
+    method: str
+    error: str
+    """``kl_exact``, ``tv_exact`` or ``kl_mc``."""
+    steps: list[int]
+    """The points used."""
+    slope: float
+    intercept: float
+    low: float | None = None
+    high: float | None = None
+    """95% bootstrap interval of a Monte Carlo slope."""
 
 
 @one_thread()
@@ -59,126 +86,168 @@ def run(
     progress: bool | None = None,
     steps: Sequence[int] = STEPS,
 ) -> Report:
-    """Measure, and write ``toy.png``, ``toy.csv`` and ``toy.json`` to `folder`."""
+    """Measure, and write ``toy.md``, ``.png``, ``.csv`` and ``.json`` to `folder`."""
     num = NUM if num is None else num
     require_count("num", num)
     require_count("seed", seed, least=0)
     require(len(set(steps)) >= 2, "steps", list(steps), "give two different numbers of steps or more")
     folder.mkdir(parents=True, exist_ok=True)
-    model = load(MODEL)
+    model, order = load(MODEL), sorted(set(steps))
     assert isinstance(model, Joint)
-    points = exact_points(model, sorted(set(steps)), progress)
-    points, bootstraps = sampled_points(model, points, MOST_SAMPLED, num, seed, progress)
-    exact, sampled = exact_fits(points), sampled_fits(points, bootstraps)
     floor = noise_floor(model.p0.numel(), num)
-    files = [
-        write_png(folder / "toy.png", draw(points, floor)),
-        write_csv(folder / "toy.csv", [asdict(p) for p in points]),
-        write_json(folder / "toy.json", summary(model, points, exact, sampled, num, seed)),
-    ]
-    return Report(describe(points, exact, sampled, num, floor), files, claims(points, exact))
+    cases = [(method, solver, n) for method, solver in SOLVERS.items() for n in order]
+    rows = []
+    with progress_bar(progress, "laws and samples", sum(n for _, _, n in cases)) as advance:
+        for place, (method, solver, n) in enumerate(cases):
+            drawn = num if method not in (EULER, TWEEDIE) and n <= MOST_SAMPLED else None
+            # a seed of its own, so that errors of rows are independent
+            own = (seed + 2**32 * place) % 2**64
+            rows.append(law_row(model, MODEL, method, solver, plan(model, solver, steps=n), drawn, own))
+            advance(n)
+    study = Study.of("toy", rows)
+    fits, sampled = exact_fits(study), sampled_fits(study)
+    settings = {
+        "model": MODEL,
+        "states": model.process.states,
+        "horizon": model.horizon,
+        "grid": "uniform",
+        "theta": 0.5,
+    }
+    settings |= {"num": num, "seed": seed, "steps": order, "most_sampled_steps": MOST_SAMPLED, "above": ABOVE}
+    card = {"p0": model.p0.tolist(), "noise_floor": floor, "horizon_error_tv": horizon_error(study)}
+    card |= {"exact_fits": [asdict(f) for f in fits], "sampled_fits": [asdict(f) for f in sampled]}
+    told: dict[str, Any] = facts(study, fits, sampled) | {"floor": floor}
+    figure = draw(study, floor)
+    return publish(folder, "toy", study, settings, claims_of(study, fits), figure, columns={}, card=card, **told)
 
 
-def summary(
-    model: Joint, points: Sequence[Point], exact: Sequence[Fit], sampled: Sequence[Fit], num: int, seed: int
-) -> dict[str, Any]:
-    """Settings and slopes, for the JSON file."""
+def law_row(
+    model: Joint, name: str, method: str, solver: Led, times: Tensor, num: int | None = None, seed: int = 0
+) -> Row:
+    """Errors of the exact law of a solver on a grid; with `num` samples, Monte Carlo estimates too. ``_kl_mc`` has their
+    bootstrap, and ``fitted`` says whether an estimate is far enough above the noise floor."""
+    law, steps = exact.law(model, solver, times), len(times) - 1
+    nfe = steps * (solver.evaluations or 0)
+    made = row(method, model=name, solver=repr(solver), steps=steps, nfe=nfe, evaluations=float(nfe))
+    made |= {"kl_exact": kl(model.p0, law), "tv_exact": total_variation(model.p0, law)}
+    if num is None:
+        return made
+    drawn = sample(model, solver, grid=times, num=num, seed=seed, progress=False)
+    counts = histogram(drawn.x, model.process.states)
+    seen, again = frequencies(counts), bootstrap_kls(model.p0, counts, RESAMPLES, seed)
+    value, (low, high) = kl(model.p0, seen), interval(again)
+    floor = noise_floor(model.p0.numel(), num)
+    made |= {"evaluations": float(drawn.nfe.double().mean()), "most_evaluations": int(drawn.nfe.max()), "num": num}
+    made |= {"seed": seed, "kl_mc": value, "kl_mc_low": low, "kl_mc_high": high, "noise_floor": floor}
+    # an estimate is infinite where a value was never drawn
+    fitted = ABOVE * floor < value < math.inf
+    return made | {"tv_mc": total_variation(model.p0, seen), "fitted": fitted, "_kl_mc": again.numpy()}
+
+
+def horizon_error(study: Study) -> float:
+    """The error in total variation that starting from pure noise at a finite time leaves: Tweedie's, which has no
+    other in one dimension."""
+    return max(one["tv_exact"] for one in study.where(method=TWEEDIE))
+
+
+def exact_fits(study: Study) -> list[Fit]:
+    """Slopes of the exact curves over the larger half of the steps, where they are straight.
+
+    Points within ten times the `horizon_error` say nothing about the solver and are left out.
+    """
+    steps = sorted(study.column("steps"))
+    half, least = steps[(len(steps) - 1) // 2], 10 * horizon_error(study)
+    fits = []
+    for method in SOLVERS:
+        used = [one for one in study.where(method=method) if one["steps"] >= half and one["tv_exact"] > least]
+        if len(used) >= 2:
+            fits += [_fit(error, used) for error in ("kl_exact", "tv_exact")]
+    return fits
+
+
+def sampled_fits(study: Study) -> list[Fit]:
+    """Slopes of the Monte Carlo points marked `fitted`, each with the slope of the exact curve at the same steps."""
+    fits = []
+    for method in SOLVERS:
+        used = [one for one in study.where(method=method) if one.get("fitted")]
+        if len(used) >= 2:
+            again = zip(*(one["_kl_mc"].tolist() for one in used), strict=True)
+            steps = [one["steps"] for one in used]
+            slopes = [loglog_slope(steps, values)[0] for values in again if max(values) < math.inf]
+            fits += [_fit("kl_mc", used, *interval(torch.tensor(slopes, dtype=torch.float64))), _fit("kl_exact", used)]
+    return fits
+
+
+def _fit(error: str, used: Sequence[Row], *ends: float) -> Fit:
+    steps = [one["steps"] for one in used]
+    return Fit(used[0]["method"], error, steps, *loglog_slope(steps, [one[error] for one in used]), *ends)
+
+
+# --- what the paper says, and what is seen
+
+
+def claims_of(study: Study, fits: Sequence[Fit]) -> list[Claim]:
+    """What the paper reads off its toy model, against the exact laws under its own rule."""
+    slopes = {error: {f.method: f.slope for f in fits if f.error == error} for error in ("kl_exact", "tv_exact")}
+    return judge(replace(study, slopes=slopes), "toy") if set(SAFER) <= set(slopes["kl_exact"]) else []
+
+
+def order_name(slope: float) -> str:
+    """The order of convergence that a slope on logarithmic axes shows; "order 1.43" where it is none of note."""
+    names, nearest = {1: "first order", 2: "second order"}, round(-slope)
+    return names[nearest] if nearest in names and abs(-slope - nearest) <= NEAR else f"order {-slope:.2f}"
+
+
+def facts(study: Study, fits: Sequence[Fit], sampled: Sequence[Fit]) -> dict[str, Any]:
+    """What the page says besides."""
+    mc = {f.method: f for f in sampled if f.error == "kl_mc"}
+    kls, tvs = ({f.method: f.slope for f in fits if f.error == error} for error in ("kl_exact", "tv_exact"))
+    used = [one for one in study.rows if one.get("fitted")]
+    rest = horizon_error(study)
+    rivals = [name for name in SOLVERS if name != TWEEDIE or rest > NEGLIGIBLE]
+    at = {(one["method"], one["nfe"]): one["kl_exact"] for one in study.rows}
+    both = _shared(at, [TAU, RK])
+    known = [name for name in SAFER if name in tvs]
     return {
-        "experiment": "toy",
-        "version": __version__,
-        "settings": {
-            "model": MODEL,
-            "states": model.process.states,
-            "horizon": model.horizon,
-            "grid": "uniform",
-            "theta": 0.5,
-            "num": num,
-            "seed": seed,
-            "steps": sorted({p.steps for p in points}),
-            "most_sampled_steps": MOST_SAMPLED,
-            "bootstrap_resamples": RESAMPLES,
-        },
-        "p0": model.p0.tolist(),
-        "noise_floor": noise_floor(model.p0.numel(), num),
-        "fitted_above_floors": ABOVE,
-        "horizon_error_tv": horizon_error(points),
-        "exact_fits": [asdict(f) for f in exact],
-        "sampled_fits": [asdict(f) for f in sampled],
+        "slopes": {name: mc.get(name) for name in SAFER},
+        "fitted": len(used),
+        "held": sum(one["kl_mc_low"] <= one["kl_exact"] <= one["kl_mc_high"] for one in used),
+        "left": sum(one.get("fitted") is False for one in study.rows),
+        "both": {name: (tvs[name], kls[name]) for name in known},
+        "ratios": [kls[name] / tvs[name] for name in known],
+        "span": next(([f.steps[0], f.steps[-1]] for f in fits), []),
+        "orders": {name: order_name(tvs[name]) for name in tvs},
+        "rules": {name: _ratios(study, name, other) for name, other in SAFER.items()},
+        "tvs": tvs,
+        "safer": SAFER,
+        "winners": [(n, min(rivals, key=lambda m, n=n: at[m, n])) for n in _shared(at, rivals)],
+        "of_three": [(n, min(SAFER, key=lambda m, n=n: at[m, n])) for n in _shared(at, list(SAFER))],
+        "without": rest <= NEGLIGIBLE,
+        "rest": rest,
+        "budgets": both,
+        "lost": sum(at[RK, n] > at[TAU, n] for n in both),
     }
 
 
-def draw(points: Sequence[Point], floor: float) -> Figure:
+def _ratios(study: Study, method: str, other: str) -> tuple[float, float]:
+    """The least and the most by which KL is lower under the other rule."""
+    pairs = zip(study.where(method=method), study.where(method=other), strict=True)
+    found = [one["kl_exact"] / two["kl_exact"] for one, two in pairs]
+    return min(found), max(found)
+
+
+def _shared(at: dict[tuple[str, int], float], methods: Sequence[str]) -> list[int]:
+    """Numbers of evaluations at which all `methods` have a point."""
+    return sorted(set.intersection(*({nfe for name, nfe in at if name == method} for method in methods)))
+
+
+def draw(study: Study, floor: float) -> Figure:
     """KL and total variation against steps: lines are exact, markers are sampled."""
-    figure, [[left, right]] = panels(11, 5.6, 1, 2)
-    # an error without anything of the solver in it would only stretch the axes
-    shown = [c for c in CURVES if c.solver != "Tweedie" or horizon_error(points) > NEGLIGIBLE]
-    for curve in shown:
-        own, colour = of(points, curve), COLOURS[curve.solver]
-        for panel, error in ((left, "kl_exact"), (right, "tv_exact")):
-            panel.plot(
-                [p.steps for p in own], [getattr(p, error) for p in own], STYLE[curve.rule], color=colour, linewidth=1.5
-            )
-        _markers(left, own, colour, MARKER.get(curve.rule, ""))
-    left.axhline(floor, color="0.35", linestyle=":", linewidth=1.2)
-    steps = sorted({p.steps for p in points})
-    left.annotate(
-        f"noise floor of the samples, {floor:.1e}",
-        (steps[0], floor),
-        (0, -3),
-        textcoords="offset points",
-        fontsize=8,
-        color="0.35",
-        va="top",
-    )
-    worst = [max(getattr(p, error) for p in points) for error in ("kl_exact", "tv_exact")]
-    middle = steps[len(steps) // 2]
-    reference_slope(left, -2, (middle, worst[0] * 0.9), steps[-1])
-    reference_slope(right, -1, (middle, worst[1] * 0.9), steps[-1])
-    reference_slope(right, -2, (steps[0], min(p.tv_exact for p in of(points, shown[0]))), middle)
-    _axes(left, steps, "KL(p0 || law of the samples), nats", "KL divergence")
-    _axes(right, steps, "total variation", "total variation")
-    figure.legend(handles=_legend([c.solver for c in shown]), loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle("15 states, T = 12, equal steps, θ = 1/2: error of the law against steps")
-    return figure
-
-
-def _markers(panel: Axes, points: Sequence[Point], colour: str, marker: str) -> None:
-    """Sampled points with their intervals; hollow where too near the noise floor to be fitted."""
-    for p in points:
-        if p.fitted is None or p.kl_mc == math.inf:
-            continue
-        value, low, high = p.sure("kl_mc", "kl_low", "kl_high")
-        panel.plot(
-            p.steps,
-            value,
-            marker,
-            color=colour,
-            markersize=6,
-            markerfacecolor=colour if p.fitted else "white",
-            zorder=3,
-        )
-        if high < math.inf:
-            panel.vlines(p.steps, low, high, color=colour, linewidth=2.5, zorder=4)
-
-
-def _axes(panel: Axes, steps: Sequence[int], label: str, title: str) -> None:
-    panel.set_xscale("log", base=2)
-    panel.set_yscale("log")
-    panel.set_xticks(steps, [str(n) for n in steps])
-    # room for the label of the reference slope
-    panel.set_xlim(steps[0] / 1.15, steps[-1] * (steps[-1] / steps[0]) ** 0.14)
-    panel.set_xlabel("steps (two-stage solvers: two evaluations each)")
-    panel.set_ylabel(label)
-    panel.set_title(title, fontsize=11)
-
-
-def _legend(solvers: Sequence[str]) -> list[Line2D]:
-    names = list(dict.fromkeys(solvers))
-    lines = [Line2D([], [], color=COLOURS[name], linewidth=2, label=name) for name in names]
-    return [
-        *lines,
-        Line2D([], [], color="0.3", linestyle="--", label="exact law, rule reject (paper)"),
-        Line2D([], [], color="0.3", linestyle="-", label="exact law, rule exact; Euler"),
-        Line2D([], [], color="0.3", linestyle="", marker="o", label="samples, 95% interval, reject"),
-        Line2D([], [], color="0.3", linestyle="", marker="s", label="samples, exact (hollow: not fitted)"),
+    shown = [name for name in SOLVERS if name not in (EULER, TWEEDIE)]  # whose error would only stretch the axes
+    noise = (floor, "noise floor of the samples")
+    parts = [
+        Panel(study, "kl_exact", "KL(p0 || law), nats", log=True, by="steps", points="kl_mc", level=noise, slope=-2),
+        Panel(study, "tv_exact", "total variation", log=True, by="steps", slope=-1),
     ]
+    about = "error of the law against steps; lines are exact, points sampled (95% interval)"
+    return chart(parts, shown, f"15 states, T = 12, equal steps, θ = 1/2: {about}")

@@ -9,27 +9,31 @@ histogram of the states can be laid beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from .. import __version__
 from ..control import grids
 from ..core.checks import require_count
+from ..core.progress import progress_bar
+from ..evaluation.figures import number, panels
 from ..evaluation.metrics import bootstrap_kl, frequencies, histogram, kl, noise_floor
+from ..evaluation.threads import one_thread
 from ..models import load
 from ..models.oracles import Joint
 from ..sampling import Moment, sample
 from ..solvers import Uniformization
-from ._output import Claim, Report, bar, write_csv, write_json, write_png
-from ._threads import one_thread
-from ._uniformization_figure import draw
-from ._words import number, page
+from .pages import publish
+from .rules import Claim, Evidence, Report, decide
+from .study import Row, Study, row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MODELS = ("toy15", "cube3-uniform")
 NUM = 500_000
@@ -37,41 +41,11 @@ END = 1e-4
 INTERVALS = 96
 TOLERANCE = 1e-3
 """The KL has settled once it stays this near its last value (or within the noise floor, if that is more)."""
+COST, QUALITY = "#0072B2", "#D55E00"
 
 
-@dataclass(frozen=True)
-class Row:
-    """One time of one model's run: a row of the CSV. Evaluations are means over the samples."""
-
-    model: str
-    stage: str
-    """``start``, ``walk`` or ``finish``: noise, simulation, and the last exact draw that removes what noise is left."""
-    t: float
-    backward: float
-    """T - t."""
-    evaluations: float
-    """Spent since the row before."""
-    total: float
-    """Spent so far."""
-    rate: float | None
-    """Evaluations per unit of time since the row before; none at the start and for the finish, which takes no time."""
-    kl_exact: float
-    kl_mc: float
-    kl_low: float
-    kl_high: float
-
-
-@dataclass(frozen=True)
-class Settled:
-    """When the KL of the samples came, for good, within `tolerance` of its last value."""
-
-    t: float
-    backward: float
-    tolerance: float
-    share_after: float
-    """Share of the evaluations of the walk that was spent afterwards."""
-    kl_mc: float
-    last_kl_mc: float
+Settled = dict[str, Any]
+"""When the KL of the samples came, for good, near its last value, and what was spent afterwards: see `settle`."""
 
 
 @one_thread()
@@ -83,32 +57,32 @@ def run(
     progress: bool | None = None,
     intervals: int = INTERVALS,
 ) -> Report:
-    """Measure, and write ``uniformization.png``, ``.csv`` and ``.json`` to `folder`."""
+    """Measure, and write ``uniformization.md``, ``.png``, ``.csv`` and ``.json`` to `folder`."""
     num = NUM if num is None else num
     require_count("num", num)
     require_count("seed", seed, least=0)
     require_count("intervals", intervals)
     folder.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, list[Row]] = {}
-    floors: dict[str, float] = {}
-    with bar(progress, "samples", len(MODELS) * num * (intervals + 2)) as advance:
+    rows: list[Row] = []
+    settled: dict[str, Settled] = {}
+    with progress_bar(progress, "samples", len(MODELS) * num * (intervals + 2)) as advance:
         for name in MODELS:
             model = load(name)
             assert isinstance(model, Joint)
-            floors[name] = noise_floor(model.p0.numel(), num)
-            rows[name] = walk(name, model, num, seed, intervals, advance)
-    settled = {name: settle(rows[name], max(TOLERANCE, floors[name])) for name in MODELS}
-    files = [
-        write_png(folder / "uniformization.png", draw(rows, settled, floors)),
-        write_csv(folder / "uniformization.csv", [asdict(row) for name in MODELS for row in rows[name]]),
-        write_json(folder / "uniformization.json", summary(settled, floors, num, seed, intervals)),
-    ]
-    return Report(describe(rows, settled, floors, num), files, claims(rows, settled))
+            own = walk(name, model, num, seed, intervals, advance)
+            settled[name] = settle(own, noise_floor(model.p0.numel(), num))
+            rows += own
+    settings = {"models": list(MODELS), "num": num, "seed": seed, "grid": "logarithmic", "end": END}
+    settings |= {"intervals": intervals, "tolerance": TOLERANCE}
+    study, figure = Study.of("uniformization", rows), draw(rows, settled)
+    more = {"card": {"settled": settled}, "settled": settled, "columns": {}}
+    return publish(folder, "uniformization", study, settings, claims(settled), figure, **more)
 
 
 def walk(name: str, model: Joint, num: int, seed: int, intervals: int, advance: Callable[[float], None]) -> list[Row]:
-    """Run uniformization along a logarithmic grid, and look at evaluations and states at every time of it."""
-    states, shape = model.process.states, model.p0.shape
+    """Run uniformization along a logarithmic grid: a row for each time of it, with evaluations and states. The stages
+    are ``start``, noise, ``walk``, and ``finish``, the last exact draw that removes what noise is left."""
+    states, shape, last = model.process.states, model.p0.shape, intervals + 1
     counts = torch.zeros((intervals + 2, *shape), dtype=torch.int64)
     spent = torch.zeros(intervals + 2, dtype=torch.float64)
     times = [0.0] * (intervals + 2)
@@ -119,22 +93,22 @@ def walk(name: str, model: Joint, num: int, seed: int, intervals: int, advance: 
         times[moment.step] = moment.t
         advance(len(moment.x))
 
-    grid = grids.logarithmic(model.horizon, END, intervals)
-    sample(model, Uniformization(), grid=grid, num=num, seed=seed, progress=False, on_step=watch)
-    totals = (spent / num).tolist()
-    return [_row(name, model, n, times, totals, counts[n], seed) for n in range(intervals + 2)]
-
-
-def _row(
-    name: str, model: Joint, n: int, times: Sequence[float], totals: Sequence[float], counts: Tensor, seed: int
-) -> Row:
-    stage = "start" if n == 0 else "finish" if n == len(times) - 1 else "walk"
-    new = totals[n] - totals[n - 1] if n else 0.0
-    rate = new / (times[n - 1] - times[n]) if stage == "walk" else None
-    truth = kl(model.p0, law_at(model, times[n]))
-    estimate = kl(model.p0, frequencies(counts))
-    low, high = bootstrap_kl(model.p0, counts, seed=seed)
-    return Row(name, stage, times[n], model.horizon - times[n], new, totals[n], rate, truth, estimate, low, high)
+    grid, solver = grids.logarithmic(model.horizon, END, intervals), Uniformization()
+    sample(model, solver, grid=grid, num=num, seed=seed, progress=False, on_step=watch)
+    totals = [0.0, *(spent / num).tolist()]
+    rows = []
+    for n, t in enumerate(times):
+        stage, new = "start" if n == 0 else "finish" if n == last else "walk", totals[n + 1] - totals[n]
+        low, high = bootstrap_kl(model.p0, counts[n], seed=seed)
+        told = {"model": name, "solver": repr(solver), "steps": n, "num": num, "evaluations": totals[n + 1]}
+        told |= {"stage": stage, "t": t, "backward": model.horizon - t, "new": new}
+        told |= {
+            "rate": new / (times[n - 1] - t) if stage == "walk" else None,
+            "kl_exact": kl(model.p0, law_at(model, t)),
+        }
+        told |= {"kl_mc": kl(model.p0, frequencies(counts[n])), "kl_mc_low": low, "kl_mc_high": high}
+        rows.append(row("uniformization", **told))
+    return rows
 
 
 def law_at(model: Joint, t: float) -> Float64[Tensor, ...]:
@@ -147,83 +121,85 @@ def law_at(model: Joint, t: float) -> Float64[Tensor, ...]:
     return law
 
 
-def settle(rows: Sequence[Row], tolerance: float) -> Settled:
-    """The first time of the walk from which on the KL stays within `tolerance` of its value at the walk's end."""
-    walked = [row for row in rows if row.stage != "finish"]
-    last = walked[-1]
+def settle(rows: Sequence[Row], floor: float) -> Settled:
+    """The first time of the walk from which on the KL stays within the tolerance of its value at the walk's end."""
+    walked = [one for one in rows if one["stage"] != "finish"]
+    last, tolerance = walked[-1], max(TOLERANCE, floor)
     # the last row is near itself even if its KL is infinite
-    near = [row is last or abs(row.kl_mc - last.kl_mc) <= tolerance for row in walked]
-    first = max((n + 1 for n, good in enumerate(near) if not good), default=0)
-    row = walked[first]
-    return Settled(row.t, row.backward, tolerance, 1 - row.total / last.total, row.kl_mc, last.kl_mc)
-
-
-def summary(
-    settled: dict[str, Settled], floors: dict[str, float], num: int, seed: int, intervals: int
-) -> dict[str, Any]:
-    """Settings and findings, for the JSON file."""
+    near = [one is last or abs(one["kl_mc"] - last["kl_mc"]) <= tolerance for one in walked]
+    one = walked[max((n + 1 for n, good in enumerate(near) if not good), default=0)]
+    before = min(walked, key=lambda one: abs(math.log(one["t"] / (10 * last["t"]))))
+    gain = one["kl_mc"] - last["kl_mc"]
     return {
-        "experiment": "uniformization",
-        "version": __version__,
-        "settings": {"models": list(MODELS), "num": num, "seed": seed, "grid": "logarithmic", "end": END}
-        | {"intervals": intervals, "tolerance": TOLERANCE},
-        "noise_floor": floors,
-        "settled": {name: {k: _finite(v) for k, v in asdict(one).items()} for name, one in settled.items()},
+        "t": one["t"],
+        "way": one["backward"] / last["backward"],
+        "share_after": 1 - one["evaluations"] / last["evaluations"],  # of the walk's
+        "kl_mc": one["kl_mc"],
+        "last_kl_mc": last["kl_mc"],
+        "gain": gain if math.isfinite(gain) else None,
+        "total": last["evaluations"],
+        "first_rate": walked[min(1, len(walked) - 1)]["rate"] or 0.0,
+        "last_rate": last["rate"] or 0.0,
+        "floor": floor,
+        # what the last factor of about 10 in t took, and what it did to the exact KL
+        "factor": before["t"] / last["t"],
+        "late": last["evaluations"] - before["evaluations"],
+        "kl_before": before["kl_exact"],
+        "kl_last": last["kl_exact"],
     }
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def describe(rows: dict[str, list[Row]], settled: dict[str, Settled], floors: dict[str, float], num: int) -> str:
-    """The report's text."""
-    head = (
-        f"Uniformization simulates the reverse process without error. {num:,} samples were watched from the horizon "
-        f"down to t = {END:g}; the KL of the data from the law of their state is called settled once it stays within "
-        f"{TOLERANCE:g} (or the noise floor) of its last value."
-    )
-    return page([head, *(_findings(name, rows[name], settled[name], floors[name]) for name in rows)])
-
-
-def claims(rows: dict[str, list[Row]], settled: dict[str, Settled]) -> list[Claim]:
+def claims(settled: Mapping[str, Settled]) -> list[Claim]:
     """The paper's reading of its figure: evaluations pile up at the end, where they no longer help."""
-    found = []
-    for name in rows:
-        walked = [row for row in rows[name] if row.stage == "walk"]
-        first, last, after = walked[0].rate or 0.0, walked[-1].rate or 0.0, settled[name].share_after
-        found.append(
-            Claim(
-                "Uniformization spends its evaluations mostly near the data, long after the quality of samples has "
-                "settled",
-                "agrees" if last > 10 * first and after > 0.5 else "differs",
-                f"{name}: {number(first)} evaluations per unit of time at first and {number(last)} at last; "
-                f"{100 * after:.0f}% of them after the KL has settled",
+    paper = "Uniformization spends its evaluations mostly near the data, long after the quality of samples has settled"
+    made = []
+    for name, one in settled.items():
+        growth = one["last_rate"] / one["first_rate"] if one["first_rate"] else math.inf
+        evidence = [Evidence("growth of the rate", "", growth, growth, growth, 10.0)]
+        evidence.append(
+            Evidence("share afterwards", "", one["share_after"], one["share_after"], one["share_after"], 0.5)
+        )
+        found = f"{name}: {number(one['first_rate'])} evaluations per unit of time at first and {number(one['last_rate'])} at "
+        found += f"last; {100 * one['share_after']:.0f}% of them after the KL has settled"
+        made.append(replace(decide(evidence, found), paper=paper))
+    return made
+
+
+def draw(rows: Sequence[Row], settled: Mapping[str, Settled]) -> Figure:
+    """A row of two panels for each model: over backward time, as in the paper, and over what is left of it."""
+    figure, axes = panels(11.5, 0.9 + 3.5 * len(settled), len(settled), 2)
+    for (left, right), (name, one) in zip(axes, settled.items(), strict=True):
+        own = [each for each in rows if each["model"] == name and each["stage"] != "finish"]
+        t, backward, total = ([each[key] for each in own] for key in ("t", "backward", "evaluations"))
+        left.stairs([each["rate"] for each in own[1:]], backward, color=COST, linewidth=1.8, label="evaluations")
+        left.set_yscale("log")
+        left.set_xlabel("backward time T − t")
+        left.set_ylabel("evaluations per unit of time", color=COST)
+        right.plot(t, [100 * each / total[-1] for each in total], color=COST, linewidth=1.8)
+        right.set_xscale("log")
+        right.invert_xaxis()
+        right.set_xlabel("time left, t (logarithmic)")
+        right.set_ylabel("evaluations spent so far, %", color=COST)
+        for panel, place, mark in ((left, backward, own[0]["t"] - one["t"]), (right, t, one["t"])):
+            panel.set_title(name, fontsize=11, loc="left")
+            panel.axvline(mark, color="0.35", linestyle="--", linewidth=1.2, label="KL settled")
+            twin = panel.twinx()
+            twin.spines[["top", "left"]].set_visible(False)
+            twin.plot(
+                place, [each["kl_exact"] for each in own], color=QUALITY, linewidth=1.4, label="exact KL(p0 || p_t)"
             )
-        )
-    return found
-
-
-def _findings(name: str, rows: Sequence[Row], settled: Settled, floor: float) -> str:
-    walked = [row for row in rows if row.stage == "walk"]
-    last = walked[-1]
-    way = settled.backward / last.backward
-    text = (
-        f"{name}: {last.total:.1f} evaluations per sample, at {number(walked[0].rate or 0)} per unit of time in the "
-        f"first interval and {number(last.rate or 0)} in the last. The KL settled at t = {number(settled.t)}, after "
-        f"{100 * way:.1f}% of the way; {100 * settled.share_after:.0f}% of the evaluations were spent afterwards, "
-    )
-    gain = settled.kl_mc - settled.last_kl_mc
-    if math.isfinite(gain):
-        text += (
-            f"for a further {number(abs(gain))} nats {'less' if gain >= 0 else 'more, which is noise'} (noise floor "
-        )
-        text += f"{number(floor)})."
-    else:
-        text += "but some values were never drawn, so that the KL is infinite: draw more samples."
-    before = min(walked, key=lambda row: abs(math.log(row.t / (10 * last.t))))
-    text += (
-        f" The last factor of {before.t / last.t:.1f} in t took {number(last.total - before.total)} of them, while the "
-        f"exact KL went from {number(before.kl_exact)} to {number(last.kl_exact)}."
-    )
-    return text
+            seen = [(x, each) for x, each in zip(place, own, strict=True) if each["kl_mc_high"] < math.inf]
+            ends = [[each[key] for _, each in seen] for key in ("kl_mc_low", "kl_mc_high", "kl_mc")]
+            twin.vlines([x for x, _ in seen], ends[0], ends[1], color=QUALITY, alpha=0.45, linewidth=1.2)
+            twin.plot(
+                [x for x, _ in seen], ends[2], ".", color=QUALITY, markersize=5, label="of the samples, 95% interval"
+            )
+            twin.set_ylabel("KL(p0 || law at t), nats", color=QUALITY)
+            if panel is right:  # the exact curve goes on falling where samples cannot follow
+                twin.axhline(one["floor"], color=QUALITY, linestyle=":", linewidth=1.2, label="noise floor")
+                twin.set_yscale("log")
+                twin.set_ylim(bottom=one["floor"] / 30)
+    found = {label: h for panel in figure.axes for h, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle("Uniformization: where the evaluations go, and where the quality settles")
+    return figure

@@ -1,27 +1,23 @@
-"""Solvers: one file per idea."""
+"""Solvers: one file for each method."""
 
-from ..control.blocks import Blocks
-from .base import Memory, Solver, Step
-from .decoding import ParallelDecoding, SemiAutoregressive
+from .adams_bashforth import AdamsBashforth
+from .base import Planned, Solver, Step
 from .exponential import ExponentialTrapezoidal
 from .first_hitting import FirstHitting
 from .high_order import RK2, Trapezoidal
 from .leaping import Euler, TauLeaping
-from .multistep import AdamsBashforth, Multistep
+from .multistep import Multistep
 from .tweedie import Tweedie
 from .uniformization import Uniformization
 
 __all__ = [
     "RK2",
     "AdamsBashforth",
-    "Blocks",
     "Euler",
     "ExponentialTrapezoidal",
     "FirstHitting",
-    "Memory",
     "Multistep",
-    "ParallelDecoding",
-    "SemiAutoregressive",
+    "Planned",
     "Solver",
     "Step",
     "TauLeaping",

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from ..core.evaluation import Evaluation
+from ..core.fields import check_fields
 from ..core.jumps import Share
+from ..core.memory import Memory
 from ..core.noise import Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from ..planners.all import Bernoulli, Plan, Planner
+from ..core.times import Times
+from ..planners import Bernoulli, Planner
 
-Memory = Mapping[str, Tensor | Evaluation]
-"""What the next step needs to know, of every sample: tensors whose first dimension is the batch, and past looks."""
+PLANNER = "Which masked positions are unmasked together"
+EXTRAPOLATION = "The form in which conditionals are extrapolated"
 
 
 @dataclass(frozen=True)
@@ -26,53 +27,78 @@ class Step:
     """The outcome of one step: new states, memory for the next one, and diagnostics."""
 
     x: Int64[Tensor, "b d"]
-    memory: Memory = field(default_factory=dict)
+    memory: Memory = ()
     info: dict[str, Share] = field(default_factory=dict)
 
 
 class Solver(ABC):
-    """One way to go from time t to time s < t."""
+    """One way to go from time t to time s < t, where each sample has its own t and s."""
 
     evaluations: ClassVar[int | None]
     """Network evaluations per step; None: as many as it takes."""
-
+    processes: ClassVar[str] = "any"
+    """Which processes it is for: "any" or "masked"."""
+    when: ClassVar[str] = ""
+    """When to use it, in a line."""
     exact_kernels: ClassVar[bool] = False
     """Whether positions move by exact kernels, so that a step to time 0 draws from the conditionals themselves."""
 
-    def check(self, process: Process, length: int) -> None:  # noqa: B027
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def check(self, process: Process, length: int) -> None:
         """Raise ``ValueError`` if this solver makes no sense for `process` and sequences of `length`."""
+        if self.processes == "masked":
+            require_masked(self, process, "Tweedie() or Trapezoidal()")
 
     def reaches_data(self, process: Process) -> bool:
         """Whether a step may end at t = 0. Otherwise sampling stops at a positive `delta` and is then finished
         by one exact one-position kernel."""
         return process.mask is None
 
-    def fewest(self, length: int) -> int:
-        """The fewest steps that make sense: one for each part of a sequence that is run, and finished, on its own."""
-        return 1
+    def absorbing(self, process: Process) -> bool:
+        """Whether a sample without active positions can change no more. A corrector, which masks again, says no."""
+        return process.mask is not None
 
-    def begin(
-        self, x: Int64[Tensor, "b d"], process: Process, times: Float64[Tensor, " times"], noise: Noise
-    ) -> Memory:
-        """Memory for the first step, from fresh noise `x` and the whole grid."""
-        return {}
+    def begin(self, reverse: Reverse, x: Int64[Tensor, "b d"], stops: Float64[Tensor, "#b m"], noise: Noise) -> Memory:
+        """Memory for the first step, from `x`, whose free positions are noise, and all times of the grid: of each
+        sample, or the same for all."""
+        return ()
+
+    def waits(self, reverse: Reverse, x: Tensor, t: Times, s: Times, memory: Memory) -> Bool[Tensor, " b"] | None:
+        """Samples that a step would not change, whatever the model says, and that need no evaluation; None if there
+        are none such."""
+        return None
 
     @abstractmethod
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        """Go from time `t` to time `s`."""
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        """Go from time `t` to time `s`. Only positions in ``reverse.free`` may change."""
 
 
-def check_planner(planner: Planner, process: Process, length: int) -> None:
-    """Raise ``ValueError`` if `planner` does not fit."""
-    if process.mask is None and not isinstance(planner, Bernoulli):
-        raise ValueError(
-            f"planner={planner!r} on process={type(process).__name__}: planners say which masks go, and here are none; "
-            "leave it out"
-        )
-    planner.check(length)
+class Planned(Solver):
+    """A solver of exact one-position kernels whose `planner` says which masks are unmasked; its plan is the last part
+    of the memory."""
+
+    exact_kernels = True
+
+    @abstractmethod
+    def planner_for(self, process: Process) -> Planner:
+        """The planner on such a process."""
+
+    def check(self, process: Process, length: int) -> None:
+        planner = self.planner_for(process)
+        if process.mask is None and not isinstance(planner, Bernoulli):
+            raise ValueError(
+                f"planner={planner!r} on process={type(process).__name__}: planners say which masks are unmasked, and "
+                "here are none; leave it out"
+            )
+        planner.check(length)
+
+    def reaches_data(self, process: Process) -> bool:
+        return self.planner_for(process).finishes
 
 
-def require_masked(solver: Solver, process: Process, instead: str) -> int:
+def require_masked(solver: object, process: Process, instead: str) -> int:
     """The mask of `process`, or an error naming a solver to use `instead`."""
     if process.mask is None:
         name = type(solver).__name__
@@ -81,8 +107,3 @@ def require_masked(solver: Solver, process: Process, instead: str) -> int:
             f"use {instead} here"
         )
     return process.mask
-
-
-def plan_of(memory: Memory) -> Plan:
-    """The planner's part of `memory`: all that is not a look."""
-    return {name: value for name, value in memory.items() if isinstance(value, Tensor)}

@@ -7,22 +7,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.noise import Noise
+from ..core.memory import Memory
+from ..core.noise import Draw, Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from .base import Memory, Solver, Step, require_masked
+from ..core.times import Times, column
+from .base import Solver, Step, require_masked
 
 
 @dataclass(frozen=True)
 class FirstHitting(Solver):
     """Unmask each position at its own hitting time, given everything unmasked before (Zheng et al. 2024).
 
-    ``alpha`` at the time a position is hit is uniform, so that the first of n masked positions is hit at
-    ``alpha^-1`` of
-    ``1 - (1 - alpha_t) u^(1/n)``. Here the positions hit between t and s are found first, then visited in order.
+    ``alpha`` at the time a position is hit is uniform, so that the first of n masked positions is hit at ``alpha^-1``
+    of ``1 - (1 - alpha_t) u^(1/n)``. Here the positions hit between t and s are found first, then visited in order.
     """
 
     evaluations = None
+    processes = "masked"
+    when = "exact, one evaluation per position: reference samples, short sequences"
 
     def check(self, process: Process, length: int) -> None:
         require_masked(self, process, "Uniformization() for exact samples or Tweedie() for fast ones")
@@ -30,21 +33,20 @@ class FirstHitting(Solver):
     def reaches_data(self, process: Process) -> bool:
         return True
 
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         process, (batch, length) = reverse.process, x.shape
-        alpha_t, alpha_s = process.schedule.alpha(t), process.schedule.alpha(s)
+        alpha_t, alpha_s = (column(reverse.alpha(time)) for time in (t, s))
+        chance = process.kernel_bound(x, alpha_t, alpha_s) * reverse.free
         hit = torch.zeros(batch * length, dtype=torch.bool, device=x.device)
-        hit[noise("hit").flip(process.kernel_bound(x, alpha_t, alpha_s))[0]] = True
+        hit[noise(Draw.HIT).flip(chance)[0]] = True
         hit = hit.view_as(x)
-        clock = torch.where(hit, noise("when").clock(hit), torch.inf)
+        clock = torch.where(hit, noise(Draw.WHEN).clock(hit), torch.inf)
         when, order = torch.sort(clock, dim=1)
+        reached = process.schedule.alpha_inverse(alpha_t + when.nan_to_num(posinf=1.0) * (alpha_s - alpha_t))
         hits, x = hit.sum(1), x.clone()
         for k in range(int(hits.max())):
             rows = torch.nonzero(hits > k).flatten()
-            position = order[rows, k]
-            now = process.schedule.alpha_inverse(alpha_t + when[rows, k] * (alpha_s - alpha_t))
-            evaluation = reverse[rows].evaluate(x[rows], now)
-            each = torch.arange(len(rows), device=x.device)
-            c = evaluation.probabilities(each * length + position)
-            x[rows, position] = noise(f"value {k}")[rows].choose(each, 1, c, stay=False)
+            position, each = order[rows, k], torch.arange(len(rows), device=x.device)
+            c = reverse[rows].evaluate(x[rows], reached[rows, k]).probabilities(each * length + position)
+            x[rows, position] = noise(Draw.VALUE, k)[rows].choose(each, 1, c, stay=False)
         return Step(x)

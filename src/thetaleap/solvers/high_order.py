@@ -7,13 +7,19 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..core.checks import require_choice, require_number
-from ..core.intensity import ALIGN, Align, Combined
+from ..core.fields import knob
+from ..core.intensity import Align, Combined
 from ..core.jumps import leap
-from ..core.noise import Noise
+from ..core.memory import Memory
+from ..core.noise import Draw, Noise
 from ..core.reverse import Reverse
-from .base import Memory, Solver, Step
-from .leaping import RULES
+from ..core.times import Times
+from .base import Solver, Step
+from .leaping import RULE
+
+THETA = "Where in the step the second evaluation is"
+ALIGN = "Intensities of two states are added by destination, by displacement, or on a ring (cyclic)"
+ALIGNS = ("destination", "displacement", "cyclic")
 
 
 @dataclass(frozen=True)
@@ -24,23 +30,19 @@ class RK2(Solver):
     ``mu(x, t) > 0``; ``rho = t - theta h``.
     """
 
-    theta: float = 0.5
-    rule: Literal["exact", "reject"] = "exact"
-    align: Align = "destination"
+    theta: float = knob(0.5, THETA, low=0, high=1, closed="high")
+    rule: Literal["exact", "reject"] = knob("exact", RULE, choices=("exact", "reject"))
+    align: Align = knob("destination", ALIGN, choices=ALIGNS)
     evaluations = 2
+    when = "to compare with the paper, where trapezoidal beats it"
 
-    def __post_init__(self) -> None:
-        require_number("theta", self.theta, 0, 1, closed="high")
-        require_choice("rule", self.rule, RULES)
-        require_choice("align", self.align, ALIGN)
-
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         rho = t - self.theta * (t - s)
         before = reverse.intensity(x, t)
-        y, _ = leap(x, before, t - rho, noise("predict"), self.rule)
+        y, _ = leap(x, before, t - rho, noise(Draw.PREDICT), self.rule)
         after = reverse.intensity(y, rho)
         mixed = Combined(x, before, after, 1 / (2 * self.theta), self.align, where_earlier=True)
-        x, positive = leap(x, mixed, t - s, noise("correct"), self.rule)
+        x, positive = leap(x, mixed, t - s, noise(Draw.CORRECT), self.rule)
         return Step(x, info={"positive": positive})
 
 
@@ -52,21 +54,17 @@ class Trapezoidal(Solver):
     ``a1 = 1/(2 theta (1 - theta))``, ``a2 = a1 - 1``, ``rho = t - theta h``.
     """
 
-    theta: float = 0.5
-    rule: Literal["exact", "reject"] = "exact"
-    align: Align = "destination"
+    theta: float = knob(0.5, THETA, low=0, high=1)
+    rule: Literal["exact", "reject"] = knob("exact", RULE, choices=("exact", "reject"))
+    align: Align = knob("destination", ALIGN, choices=ALIGNS)
     evaluations = 2
+    when = "start here: the paper's high-order method"
 
-    def __post_init__(self) -> None:
-        require_number("theta", self.theta, 0, 1)
-        require_choice("rule", self.rule, RULES)
-        require_choice("align", self.align, ALIGN)
-
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         rho = t - self.theta * (t - s)
         before = reverse.intensity(x, t)
-        y, _ = leap(x, before, t - rho, noise("predict"), self.rule)
+        y, _ = leap(x, before, t - rho, noise(Draw.PREDICT), self.rule)
         after = reverse.intensity(y, rho)
         ahead = Combined(y, before, after, 1 / (2 * self.theta * (1 - self.theta)), self.align)
-        x, positive = leap(y, ahead, rho - s, noise("correct"), self.rule)
+        x, positive = leap(y, ahead, rho - s, noise(Draw.CORRECT), self.rule)
         return Step(x, info={"positive": positive})

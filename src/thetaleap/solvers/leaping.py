@@ -7,13 +7,15 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..core.checks import require_choice
+from ..core.fields import knob
 from ..core.jumps import leap
-from ..core.noise import Noise
+from ..core.memory import Memory
+from ..core.noise import Draw, Noise
 from ..core.reverse import Reverse
-from .base import Memory, Solver, Step
+from ..core.times import Times
+from .base import Solver, Step
 
-RULES = ("exact", "reject")
+RULE = "Several events at one position overwrite each other (exact) or are dropped (reject)"
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,12 @@ class TauLeaping(Solver):
     `rule` decides what several events at one position do: "exact" overwrites, "reject" (the paper's) drops them all.
     """
 
-    rule: Literal["exact", "reject"] = "exact"
+    rule: Literal["exact", "reject"] = knob("exact", RULE, choices=("exact", "reject"))
     evaluations = 1
+    when = "baseline: the first-order method that the paper improves on"
 
-    def __post_init__(self) -> None:
-        require_choice("rule", self.rule, RULES)
-
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        x, _ = leap(x, reverse.intensity(x, t), t - s, noise("leap"), self.rule)
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        x, _ = leap(x, reverse.intensity(x, t), t - s, noise(Draw.LEAP), self.rule)
         return Step(x)
 
 
@@ -39,7 +39,8 @@ class Euler(Solver):
     """``P(v) = mu(v | x, t) (t - s)``, cut at total one."""
 
     evaluations = 1
+    when = "baseline: the plainest first-order step"
 
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        x, _ = leap(x, reverse.intensity(x, t), t - s, noise("leap"), "euler")
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        x, _ = leap(x, reverse.intensity(x, t), t - s, noise(Draw.LEAP), "euler")
         return Step(x)

@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
+from jaxtyping import Bool
 from torch import Tensor
 
-from ..core.noise import Noise
+from ..core.fields import knob
+from ..core.memory import Memory
+from ..core.noise import Draw, Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from ..planners.all import Bernoulli, Planner
-from .base import Memory, Solver, Step, check_planner, plan_of
+from ..core.times import Times
+from ..planners import Bernoulli, Planner
+from .base import PLANNER, Planned, Step
 
 
 @dataclass(frozen=True)
-class Tweedie(Solver):
+class Tweedie(Planned):
     """Draw each position from ``P(x_s = v | x_t)``, given what the others are now (Lou et al. 2024). Exact for one
     position.
 
-    For masked processes `planner` says which positions go.
+    For masked processes `planner` says which positions are unmasked.
     """
 
-    planner: Planner = field(default_factory=Bernoulli)
+    planner: Planner = knob(help=PLANNER, default_factory=Bernoulli)
     evaluations = 1
-    exact_kernels = True
+    when = "one evaluation per step: first order at its best, for very few evaluations"
 
-    def check(self, process: Process, length: int) -> None:
-        check_planner(self.planner, process, length)
+    def planner_for(self, process: Process) -> Planner:
+        return self.planner
 
-    def reaches_data(self, process: Process) -> bool:
-        return self.planner.finishes
+    def begin(self, reverse: Reverse, x: Tensor, stops: Tensor, noise: Noise) -> Memory:
+        return self.planner.begin(reverse, x, stops, noise)
 
-    def begin(self, x: Tensor, process: Process, times: Tensor, noise: Noise) -> Memory:
-        return self.planner.begin(x, process, times, noise)
+    def waits(self, reverse: Reverse, x: Tensor, t: Times, s: Times, memory: Memory) -> Bool[Tensor, " b"] | None:
+        return self.planner.waits(reverse, x, s, memory)
 
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
-        return planned_step(self.planner, reverse, x, t, s, noise, memory)
-
-
-def planned_step(
-    planner: Planner, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory
-) -> Step:
-    """Look, and unmask what `planner` says; a sample of which nothing goes is not looked at."""
-    process, plan = reverse.process, plan_of(memory)
-    idle = planner.idle(plan)
-    if idle is None:
-        return Step(planner.move(process, x, reverse.evaluate(x, t), t, s, noise("move"), plan), planner.rest(plan))
-    rows = torch.nonzero(~idle).flatten()
-    if len(rows):
-        part = {name: value[rows] for name, value in plan.items()}
-        some = reverse[rows]
-        moved = planner.move(some.process, x[rows], some.evaluate(x[rows], t), t, s, noise("move")[rows], part)
-        x = x.index_copy(0, rows, moved)
-    return Step(x, planner.rest(plan))
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        now = reverse.evaluate(x, t)
+        return Step(*self.planner.move(reverse, x, now, t, s, noise(Draw.MOVE), memory))

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from ..core.checks import require
 from ..core.jumps import Share
-from ..core.noise import Noise
+from ..core.memory import Memory
+from ..core.noise import Draw, Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from .base import Memory, Solver, Step
+from ..core.times import Times, shared
+from .base import Solver, Step
 
 RATIO = 1.2
 
@@ -29,27 +31,29 @@ class Uniformization(Solver):
     """
 
     evaluations = None
+    when = "exact on every process: reference samples, at a random cost"
 
     def reaches_data(self, process: Process) -> bool:
         return False
 
-    def step(self, reverse: Reverse, x: Tensor, t: float, s: float, noise: Noise, memory: Memory) -> Step:
+    def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         process, length = reverse.process, x.shape[1]
-        high, low = (-math.log(float(process.schedule.alpha(time))) for time in (t, s))
-        require(low > 0, "grid end", s, "Uniformization needs infinitely many candidates to reach it: end above 0")
-        edges, rates, spent = _stretches(process, high, low)
+        high, low = (-torch.log(reverse.alpha(time)).expand(len(x)) for time in (t, s))
+        remedy = "Uniformization needs infinitely many candidates to get there: end above 0"
+        require(bool((low > 0).all()), "grid end", float(shared(s).min()), remedy)
+        edges, rates, spent = _stretches(process, float(high.max()), float(low.min()))
         x, candidates, jumps = x.clone(), 0, 0
-        clock = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        clock, end = (_spent_at(edge, edges, rates, spent).to(x.device) for edge in (high, low))
         rows = torch.arange(len(x), device=x.device)
         for event in range(10**9):
-            ask = noise(f"event {event}")[rows]
-            clock[rows] -= torch.log1p(-ask("gap").uniform(len(rows))) / length
-            going = clock[rows] < spent[-1]
-            rows, position = rows[going], (ask("position").uniform(len(rows))[going] * length).long()
+            ask = noise(Draw.EVENT, event)[rows]
+            clock[rows] -= torch.log1p(-ask(Draw.GAP).uniform(len(rows))) / length
+            going = clock[rows] < end[rows]
+            rows, position = rows[going], (ask(Draw.POSITION).uniform(len(rows))[going] * length).long()
             if not len(rows):
                 break
             # a position that cannot jump needs no evaluation
-            able = reverse[rows].process.active(x[rows]).gather(1, position.unsqueeze(1)).squeeze(1)
+            able = reverse[rows].active(x[rows]).gather(1, position.unsqueeze(1)).squeeze(1)
             here, position = rows[able], position[able]
             if not len(here):
                 continue
@@ -59,7 +63,8 @@ class Uniformization(Solver):
             each = torch.arange(len(here), device=x.device)
             rate = reverse[here].intensity(x[here], time).rows(each * length + position)
             per_unit = rate / process.schedule.sigma(time).unsqueeze(1)
-            value = noise(f"value {event}")[here].choose(each, 1, per_unit / rates[stretch].unsqueeze(1), stay=True)
+            weights = per_unit / rates[stretch].unsqueeze(1)
+            value = noise(Draw.VALUE, event)[here].choose(each, 1, weights, stay=True)
             jumped = value < process.states
             x[here[jumped], position[jumped]] = value[jumped]
             candidates, jumps = candidates + len(here), jumps + int(jumped.sum())
@@ -75,3 +80,9 @@ def _stretches(process: Process, high: float, low: float) -> tuple[Tensor, Tenso
     steps = torch.tensor(edges, dtype=torch.float64)
     spent = torch.cat([torch.zeros(1, dtype=torch.float64), torch.cumsum(rates * (steps[:-1] - steps[1:]), 0)])
     return steps, rates, spent
+
+
+def _spent_at(u: Tensor, edges: Tensor, rates: Tensor, spent: Tensor) -> Tensor:
+    """The expected candidates per position before each `u`."""
+    stretch = (torch.searchsorted(-edges, -u, right=True) - 1).clamp(0, len(rates) - 1)
+    return spent[stretch] + (edges[stretch] - u) * rates[stretch]

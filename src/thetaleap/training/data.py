@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from ..core.checks import require, require_choice, require_count
-from ..core.noise import Noise
+from ..core.checks import require, require_choice
+from ..core.noise import Draw, Noise
+from ..evaluation.metrics.digits import read_digits
+from ..files import read_samples
 from ..models.hf.masked_lm import Letters
-from ..models.tokenizers import BytePairs, gpt2
+from ..models.tokenizers import BytePairs, Bytes, gpt2
 
 HELD_OUT = 0.1
 """The share of the data, its end, that is kept for evaluation."""
 LEVELS = 8
 """Grey levels of pixels."""
 SIDE = 28
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Text as its UTF-8 bytes."""
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode("utf-8"))
-
-    def decode(self, ids: list[int]) -> str:
-        return bytes(ids).decode("utf-8", errors="replace")
 
 
 class Batch(NamedTuple):
@@ -49,15 +37,12 @@ class Batch(NamedTuple):
 
 @runtime_checkable
 class Examples(Protocol):
-    """What to train on."""
+    """What to train on; `digest` is the SHA-256 of the data."""
 
     @property
     def states(self) -> int: ...
     @property
-    def digest(self) -> str:
-        """SHA-256 of the data."""
-        ...
-
+    def digest(self) -> str: ...
     @property
     def tokenizer(self) -> Any: ...
     @property
@@ -88,20 +73,26 @@ class Corpus:
         """Of a row, where there are rows."""
         return self.tokens.shape[1] if self.tokens.ndim == 2 else None
 
+    @property
+    def characters_per_token(self) -> float | None:
+        """Of text; None of anything else."""
+        if self.tokenizer is None:
+            return None
+        return len(self.tokenizer.decode(self.tokens.tolist())) / len(self.tokens)
+
     def split(self) -> tuple[Corpus, Corpus]:
         """What to train on, and what is held out: the last tenth."""
         cut = len(self.tokens) - max(1, int(HELD_OUT * len(self.tokens)))
         return self._part(slice(None, cut)), self._part(slice(cut, None))
 
     def _part(self, which: slice) -> Corpus:
-        labels = None if self.labels is None else self.labels[which]
-        return Corpus(self.tokens[which], self.states, self.digest, self.tokenizer, labels, self.shape)
+        return replace(self, tokens=self.tokens[which], labels=None if self.labels is None else self.labels[which])
 
     def draw(self, num: int, length: int, noise: Noise) -> Batch:
         """Examples drawn with replacement."""
         most = len(self.tokens) if self.tokens.ndim == 2 else len(self.tokens) - length + 1
         require(most > 0, "length", length, f"the data has only {len(self.tokens)} tokens; shorten it")
-        at = (noise("example").uniform(num) * most).long()
+        at = (noise(Draw.EXAMPLE).uniform(num) * most).long()
         if self.tokens.ndim == 1:
             return Batch(self.tokens[at.unsqueeze(1) + torch.arange(length)])
         return Batch(self.tokens[at], None if self.labels is None else self.labels[at])
@@ -123,10 +114,12 @@ def read_corpus(path: str | Path, tokenizer: str | None = None, levels: int = LE
     kind = file.with_suffix("").name if file.suffix == ".gz" else file.name
     if "ubyte" in kind:
         require(tokenizer in (None, "pixels"), "tokenizer", tokenizer, "images are pixels")
-        return _read_images(file, digest, levels, side)
+        tokens, labels = read_digits(file, levels, side)
+        return Corpus(tokens, levels, digest, labels=labels, shape=(side, side))
     if file.suffix in (".npy", ".parquet"):
         require(tokenizer is None, "tokenizer", tokenizer, "these are tokens already; leave it out")
-        return _read_rows(file, digest)
+        rows, _ = read_samples(file, "data")
+        return Corpus(rows, int(rows.max()) + 1, digest)
     return _read_text(file, digest, tokenizer or "char")
 
 
@@ -161,43 +154,3 @@ TOKENIZERS: dict[str, Callable[[str, int], tuple[Any, int]]] = {
     "bpe": _byte_pairs,
     "gpt2": lambda text, size: (gpt2(), 50257),
 }
-
-
-def _read_rows(file: Path, digest: str) -> Corpus:
-    from ..reading import read_samples
-
-    rows, _ = read_samples(file, "data")
-    return Corpus(rows, int(rows.max()) + 1, digest)
-
-
-def _read_images(file: Path, digest: str, levels: int, side: int) -> Corpus:
-    require_count("levels", levels, least=2)
-    require(side in (28, 14, 7), "side", side, "give 28, 14 or 7")
-    images = _read_idx(file, 3)
-    require(images.shape[1:] == (28, 28), "data", str(file), f"holds images of {images.shape[1:]}; MNIST's are 28 x 28")
-    factor = 28 // side
-    small = images.reshape(-1, side, factor, side, factor).mean((2, 4))
-    tokens = torch.from_numpy(np.minimum(small * levels // 256, levels - 1).astype(np.int64)).flatten(1)
-    labels = None
-    beside = file.with_name(file.name.replace("images-idx3", "labels-idx1"))
-    if beside != file and beside.is_file():
-        labels = torch.from_numpy(_read_idx(beside, 1).astype(np.int64))
-        require(len(labels) == len(tokens), "data", str(beside), f"holds {len(labels)} labels of {len(tokens)} images")
-    return Corpus(tokens, levels, digest, labels=labels, shape=(side, side))
-
-
-def _read_idx(file: Path, dimensions: int) -> np.ndarray:
-    """An array of bytes in MNIST's format: two zeros, the type, the number of dimensions, their sizes, the bytes."""
-    try:
-        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError) as error:
-        raise ValueError(f"data={str(file)!r}: cannot be unpacked ({error}); fetch it again") from None
-    head = 4 + 4 * dimensions
-    good = len(raw) >= head and raw[:4] == bytes([0, 0, 8, dimensions])
-    require(good, "data", str(file), f"is no idx file of bytes in {dimensions} dimensions")
-    shape = struct.unpack(f">{dimensions}I", raw[4:head])
-    size = int(np.prod(shape))
-    require(
-        len(raw) == head + size, "data", str(file), f"holds {len(raw) - head} bytes, but says {size}; is it cut off?"
-    )
-    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from .. import __version__
 from ..models.hf.masked_lm import Letters
 from ..models.tokenizers import GPT2, BytePairs, Lexicon
 from ..models.trained import CARD, WEIGHTS
-from .data import Examples
-from .trainer import Run, averaged, held_out, process_of, replaced
+from .data import Corpus, Examples
+from .recipes import Card, write_card, write_tensors
+from .trainer import Run, averaged, held_out, process_of
 
 
 def export(
     run: Run, unseen: Examples, folder: Path, data: str, dtype: torch.dtype = torch.float32, command: str | None = None
-) -> dict[str, Any]:
+) -> Card:
     """Write the averaged weights and the card to `folder`; gives the card.
 
     Args:
@@ -32,8 +33,11 @@ def export(
         dtype: of the weights in the file.
         command: that made them.
     """
-    bound, error = held_out(run, unseen, process_of(run.recipe, unseen.states))
-    card = {
+    nats, error = held_out(run, unseen, process_of(run.recipe, unseen.states))
+    bound = {"nats per token": nats, "bits per token": nats / math.log(2), "error": error}
+    if isinstance(unseen, Corpus) and unseen.characters_per_token is not None:
+        bound["bits per character"] = bound["bits per token"] / unseen.characters_per_token
+    card: Card = {
         "command": command,
         "data": data,
         "data sha256": unseen.digest,
@@ -41,16 +45,14 @@ def export(
         "sizes": asdict(run.model.sizes),
         "parameters": sum(value.numel() for value in run.model.parameters()),
         "step": run.step,
-        "held-out bound": {"nats per token": bound, "bits per token": bound / 0.6931471805599453, "error": error},
+        "held-out bound": bound,
         "tokenizer": _tokenizer(unseen.tokenizer),
         "shape": list(unseen.shape) if unseen.shape else None,
         "version": __version__,
         "commit": _commit(),
     }
-    weights = {name: value.to(dtype).cpu().contiguous() for name, value in averaged(run).state_dict().items()}
-    replaced(folder / WEIGHTS, lambda path: save_file(weights, path))
-    text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
-    replaced(folder / CARD, lambda path: path.write_text(text, encoding="utf-8"))
+    write_tensors(folder / WEIGHTS, {name: value.to(dtype) for name, value in averaged(run).state_dict().items()})
+    write_card(folder / CARD, card)
     return card
 
 

@@ -6,30 +6,29 @@ Networks give logits of the clean token given all other positions, so that every
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ..core.noise import Noise
+from ..core.checks import require_choice
+from ..core.noise import Draw, Noise
 from ..core.processes import Masked, Process
 
-Weighting = Literal["t", "lambda"]
+WEIGHTINGS = ("t", "lambda")
 
 
 def noised(process: Process, x0: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], noise: Noise) -> Int64[Tensor, "b d"]:
     """Sequences `x0` run forwards to times `t`, each position on its own."""
     batch, length = x0.shape
     if isinstance(process, Masked):
-        lost, _ = noise("noised").flip((1 - process.schedule.alpha(t)).unsqueeze(1).expand(batch, length))
+        lost, _ = noise(Draw.NOISED).flip((1 - process.schedule.alpha(t)).unsqueeze(1).expand(batch, length))
         return x0.flatten().index_fill(0, lost, process.mask).view_as(x0)
     positions, time = torch.arange(batch * length, device=x0.device), t.repeat_interleave(length).unsqueeze(1)
     values = torch.arange(process.states + (process.mask is not None), device=x0.device)
     clean = x0.flatten()
     # P_t(clean, v) is the likelihood of the clean value if the position holds v
     columns = [process.likelihood(torch.full_like(clean, int(v)), time).gather(1, clean.unsqueeze(1)) for v in values]
-    return noise("noised").choose(positions, length, torch.cat(columns, 1), stay=False).view_as(x0)
+    return noise(Draw.NOISED).choose(positions, length, torch.cat(columns, 1), stay=False).view_as(x0)
 
 
 def masked_bound(
@@ -39,7 +38,7 @@ def masked_bound(
     xt: Int64[Tensor, "b d"],
     t: Float64[Tensor, " b"],
     horizon: float,
-    weighting: Weighting = "t",
+    weighting: str = "t",
 ) -> Float[Tensor, " b"]:
     """The negative ELBO of a masked model: cross-entropy at masked positions, weighted by the rate at which they
     unmask.
@@ -48,6 +47,7 @@ def masked_bound(
     ``lambda``: weight ``1/(1 - alpha)`` for ``1 - alpha(t)`` uniform in (0, 1) (lambda-DCE of Ou et al. 2024): the same
     integral by another variable. Its mean over times is the -log-likelihood itself if the conditionals are exact.
     """
+    require_choice("weighting", weighting, WEIGHTINGS)
     alpha = process.schedule.alpha(t)
     weight = 1 / (1 - alpha)
     if weighting == "t":

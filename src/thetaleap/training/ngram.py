@@ -7,40 +7,31 @@ writes the strings of characters in the first nine tenths, and a card that says 
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from .. import __version__
-from ..core.checks import require_count
+from ..core.fields import check_fields, knob
+from ..core.storage import replacing
 from ..evaluation.judges.ngram import CARD, TABLE, NGram, fit, save
 from ..evaluation.metrics.text import TextQuality
 from .data import Corpus, read_corpus
-from .trainer import replaced
+from .recipes import Card, command, run_script, write_card
 
-Card = dict[str, Any]
-ABOUT = {
-    "order": "characters of the longest strings",
-    "rare": "the longest strings that are all kept; of longer ones those that count at least two",
-    "length": "of the pieces of held-out text that samples are compared with",
-}
+SCRIPT = "thetaleap.training.ngram"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """All that the judge depends on beside the text."""
 
-    order: int = 6
-    rare: int = 4
-    length: int = 256
+    order: int = knob(6, "characters of the longest strings", least=1)
+    rare: int = knob(4, "the longest strings that are all kept; of longer ones those that count at least two", least=0)
+    length: int = knob(256, "of the pieces of held-out text that samples are compared with", least=4)
 
     def __post_init__(self) -> None:
-        require_count("order", self.order)
-        require_count("rare", self.rare, least=0)
-        require_count("length", self.length, least=4)
+        check_fields(self)
 
     @property
     def least(self) -> list[int]:
@@ -53,10 +44,9 @@ def make(path: Path, folder: Path, recipe: Recipe) -> Card:
     corpus = read_corpus(path)
     known, unseen = corpus.split()
     model = fit(known.tokens, corpus.tokenizer.alphabet, recipe.least, folder.name)
-    options = " ".join(f"--{name} {value}" for name, value in asdict(recipe).items())
     card: Card = {
         "about": "an n-gram model of characters (interpolated Kneser-Ney), to judge samples of text",
-        "command": f"python -m thetaleap.training.ngram {path.name} --out FOLDER {options}",
+        "command": command(SCRIPT, path, recipe),
         **asdict(recipe),
         "alphabet": corpus.tokenizer.alphabet,
         "data sha256": corpus.digest,
@@ -64,9 +54,9 @@ def make(path: Path, folder: Path, recipe: Recipe) -> Card:
         **held_out(model, unseen, recipe.length),
         "version": __version__,
     }
-    replaced(folder / TABLE, lambda file: save(model, file))
-    text = json.dumps(card, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replaced(folder / CARD, lambda file: file.write_text(text, encoding="utf-8"))
+    write_card(folder / CARD, card)
+    with replacing(folder / TABLE) as part:
+        save(model, part)
     return card
 
 
@@ -89,14 +79,7 @@ def held_out(model: NGram, unseen: Corpus, length: int) -> Card:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m thetaleap.training.ngram", description=__doc__)
-    parser.add_argument("path", type=Path, help="a text file")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
-    for name, value in asdict(Recipe()).items():
-        parser.add_argument(f"--{name}", type=int, default=value, help=f"{ABOUT[name]} (default: {value})")
-    options = vars(parser.parse_args())
-    path, folder = options.pop("path"), options.pop("out")
-    print(json.dumps(make(path, folder, Recipe(**options)), indent=2, ensure_ascii=False))
+    run_script(SCRIPT, __doc__, "a text file", Recipe, make)
 
 
 if __name__ == "__main__":

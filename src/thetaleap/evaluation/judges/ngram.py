@@ -21,10 +21,11 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count
-from ...models.hf.masked_lm import Letters
+from ...core.storage import SHIPPED as DATA
+from ...models.tokenizers import Letters
 from .causal import PLAYS, Scores
 
-SHIPPED = Path(__file__).parents[2] / "data" / PLAYS
+SHIPPED = DATA / PLAYS
 TABLE, CARD = "ngrams.npz", "card.json"
 MOST = 2**62
 """Strings are numbered in base S, which must fit a word."""

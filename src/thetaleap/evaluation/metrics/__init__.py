@@ -5,12 +5,12 @@ from .divergence import (
     bootstrap_kls,
     frequencies,
     histogram,
-    interval,
     kl,
     loglog_slope,
     noise_floor,
     total_variation,
 )
+from .measured import interval
 from .text import Divergence, TextQuality, distinct, ngram_divergence, repetition, unigram_entropy
 
 __all__ = [

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from ...core.checks import require, require_count, require_number
+from .measured import LEVEL
 
 MARK = "#### "
 """What stands before the final answer in GSM8K."""
 STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
 FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 IGNORED = (",", r"\$", r"(?s).*#### ", r"\.$")
-"""What lm-evaluation-harness (task gsm8k, version 3) looks for in an answer, and leaves out before it compares."""
+"""What lm-evaluation-harness (task gsm8k, version 3) searches an answer for, and leaves out before it compares."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Accuracy:
     high: float
 
     @staticmethod
-    def of(right: int, num: int, level: float = 0.95) -> Accuracy:
+    def of(right: int, num: int, level: float = LEVEL) -> Accuracy:
         """Of so many right answers among `num`."""
         return Accuracy(right, num, *wilson(right, num, level))
 
@@ -36,22 +35,16 @@ class Accuracy:
         return self.right / self.num
 
 
-def wilson(right: int, num: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval for a probability, of `right` successes in `num` independent trials (Wilson 1927).
-
-    With p the share and z the normal quantile: ``(p + z^2/2n -+ z sqrt(p (1-p)/n + z^2/4n^2)) / (1 + z^2/n)``.
-    """
+def wilson(right: int, num: int, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's score interval for a probability, of `right` successes in `num` independent trials (Wilson 1927)."""
     require_count("num", num)
     require_count("right", right, least=0)
     require(right <= num, "right", right, f"there are {num} trials; give at most as many")
     require_number("level", level, 0, 1)
-    p, z = right / num, NormalDist().inv_cdf((1 + level) / 2)
-    middle = p + z * z / (2 * num)
-    half = z * math.sqrt(p * (1 - p) / num + (z / (2 * num)) ** 2)
-    whole = 1 + z * z / num
-    # at the ends the bound is known without rounding
-    low = 0.0 if right == 0 else (middle - half) / whole
-    return low, 1.0 if right == num else (middle + half) / whole
+    from scipy.stats import binomtest  # slow to import
+
+    found = binomtest(right, num).proportion_ci(level, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def strict_answer(text: str) -> str | None:

@@ -6,21 +6,24 @@ and compares with nothing but itself. ``python -m thetaleap.training.digits`` ma
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ...core.checks import require
+from ...core.checks import require, require_count
+from ...core.storage import SHIPPED as PACKAGE_DATA
 from ...models.weights import fit, read_weights
 from .images import Frechet, PrecisionRecall, frechet, precision_recall
 
-SHIPPED = Path(__file__).parents[2] / "data" / "digits"
+SHIPPED = PACKAGE_DATA / "digits"
 WEIGHTS, REFERENCE, CARD = "weights.safetensors", "reference.safetensors", "card.json"
 WIDTH = 64
 """Number of features."""
@@ -85,7 +88,7 @@ def digit_features(tokens: Int64[Tensor, "n d"], folder: Path = SHIPPED) -> Floa
 
 
 def digit_labels(tokens: Int64[Tensor, "n d"], folder: Path = SHIPPED) -> Int64[Tensor, " n"]:
-    """The digit that each image looks like most."""
+    """The likeliest digit of each image."""
     return evaluate(judge(folder).module, tokens)[1].argmax(1)
 
 
@@ -103,10 +106,8 @@ def digit_precision_recall(
     The classifier has never seen anything but digits, and takes some of what is none for an odd one: of white noise,
     about a third is on the real manifold. So read precision beside the distance.
     """
-    from ...training.data import read_corpus
-
     module = judge(folder).module
-    images = read_corpus(real, levels=module.levels, side=module.side).tokens
+    images, _ = read_digits(Path(real).expanduser(), module.levels, module.side)
     require(len(images) >= len(tokens), "tokens", tuple(tokens.shape), f"there are but {len(images)} real images")
     return precision_recall(digit_features(images[: len(tokens)], folder), digit_features(tokens, folder), k)
 
@@ -122,3 +123,38 @@ def evaluate(module: Classifier, tokens: Int64[Tensor, "n d"]) -> tuple[Float32[
         parts = [module(some) for some in tokens.cpu().split(BATCH)]
     features, logits = zip(*parts, strict=True)
     return torch.cat(features), torch.cat(logits)
+
+
+# --- MNIST's files
+
+
+def read_digits(file: Path, levels: int, side: int) -> tuple[Int64[Tensor, "n d"], Int64[Tensor, " n"] | None]:
+    """Images in an idx file of MNIST (.gz or not), shrunk by averages, and the labels in the file beside it, if any."""
+    require(file.is_file(), "data", str(file), "there is no such file")
+    require_count("levels", levels, least=2)
+    require(side in (28, 14, 7), "side", side, "give 28, 14 or 7")
+    images = _read_idx(file, 3)
+    require(images.shape[1:] == (28, 28), "data", str(file), f"holds images of {images.shape[1:]}; MNIST's are 28 x 28")
+    small = images.reshape(-1, side, 28 // side, side, 28 // side).mean((2, 4))
+    tokens = torch.from_numpy(np.minimum(small * levels // 256, levels - 1).astype(np.int64)).flatten(1)
+    beside = file.with_name(file.name.replace("images-idx3", "labels-idx1"))
+    if beside == file or not beside.is_file():
+        return tokens, None
+    labels = torch.from_numpy(_read_idx(beside, 1).astype(np.int64))
+    require(len(labels) == len(tokens), "data", str(beside), f"holds {len(labels)} labels of {len(tokens)} images")
+    return tokens, labels
+
+
+def _read_idx(file: Path, dimensions: int) -> np.ndarray:
+    """An array of bytes in MNIST's format: two zeros, the type, the number of dimensions, their sizes, the bytes."""
+    try:
+        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (OSError, EOFError) as error:
+        raise ValueError(f"data={str(file)!r}: cannot be unpacked ({error}); fetch it again") from None
+    head = 4 + 4 * dimensions
+    good = len(raw) >= head and raw[:4] == bytes([0, 0, 8, dimensions])
+    require(good, "data", str(file), f"is no idx file of bytes in {dimensions} dimensions")
+    shape = np.frombuffer(raw[4:head], ">u4").astype(int)
+    left, size = len(raw) - head, int(shape.prod())
+    require(left == size, "data", str(file), f"holds {left} bytes, but says {size}; is it cut off?")
+    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)

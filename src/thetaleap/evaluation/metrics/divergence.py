@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...core.checks import probability_table, require, require_count, require_number
+from ...core.checks import probability_table, require, require_count
 from ...core.noise import Use
+from .measured import LEVEL, interval
 
 MOST_CELLS = 2**24
 
@@ -46,8 +47,8 @@ def histogram(x: Int64[Tensor, "num d"], states: int) -> Int64[Tensor, ...]:
     if len(x) and (int(x.min()) < 0 or int(x.max()) >= states):
         worst = int(x.max()) if int(x.max()) >= states else int(x.min())
         raise ValueError(f"x holds the token {worst}: tokens must be 0 to {states - 1}")
-    places = states ** torch.arange(length - 1, -1, -1, device=x.device)
-    return torch.bincount((x * places).sum(1), minlength=cells).view((states,) * length)
+    powers = states ** torch.arange(length - 1, -1, -1, device=x.device)
+    return torch.bincount((x * powers).sum(1), minlength=cells).view((states,) * length)
 
 
 def frequencies(counts: Int64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
@@ -70,7 +71,7 @@ def bootstrap_kl(
     counts: Int64[Tensor, "*shape"],
     resamples: int = 1000,
     seed: int = 0,
-    level: float = 0.95,
+    level: float = LEVEL,
 ) -> tuple[float, float]:
     """Percentile interval for ``KL(p || counts/n)``: the middle `level` of `bootstrap_kls`.
 
@@ -85,29 +86,14 @@ def bootstrap_kls(
 ) -> Float64[Tensor, " resamples"]:
     """``KL(p || counts*/n)`` for histograms counts* drawn again, with replacement, from the n samples counted."""
     require_count("resamples", resamples)
+    require_count("seed", seed, least=0)
     law = probability_table("p", p).flatten()
     chances, n = frequencies(counts).flatten(), int(counts.sum())
-    again = torch.from_numpy(_generator(seed).multinomial(n, chances.numpy(), size=resamples))
+    # numpy's multinomials take about one number per cell of the library's own stream, in a stretch nobody else uses;
+    # sample by sample, as `Noise` would, they take resamples * n
+    generator = np.random.Generator(np.random.Philox(key=seed, counter=Use.METRICS << 192))
+    again = torch.from_numpy(generator.multinomial(n, chances.numpy(), size=resamples))
     return _kl_terms(law.expand(resamples, -1), again.to(torch.float64) / n).sum(1)
-
-
-def _generator(seed: int) -> np.random.Generator:
-    """numpy's distributions on the library's own stream: Philox keyed by `seed`, in a stretch nobody else uses.
-
-    Drawing the histograms sample by sample, as `Noise` would, takes resamples * n uniforms; multinomials take about
-    one per cell.
-    """
-    require_count("seed", seed, least=0)
-    return np.random.Generator(np.random.Philox(key=seed, counter=Use.METRICS << 192))
-
-
-def interval(values: Float64[Tensor, " n"], level: float = 0.95) -> tuple[float, float]:
-    """The middle `level` of `values`, ends rounded outwards to values that occur (so infinite ones are no trouble)."""
-    require_number("level", level, 0, 1)
-    ordered = values.sort().values
-    # the nudge is for (1 - 0.95)/2 * 1000 and the like, a rounding below a whole number
-    cut = math.floor((1 - level) / 2 * (len(values) - 1) + 1e-9)
-    return float(ordered[cut]), float(ordered[-1 - cut])
 
 
 def loglog_slope(steps: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
@@ -117,17 +103,13 @@ def loglog_slope(steps: Sequence[float], errors: Sequence[float]) -> tuple[float
     values have KL near ``(S-1)/(2n)`` (`noise_floor`) however good the sampler is, and estimates within a factor of
     a few of that flatten the line: the experiments fit points above five times the floor, and say which.
     """
-    require(
-        len(steps) == len(errors) >= 2,
-        "(steps, errors)",
-        (len(steps), len(errors)),
-        "a line needs two points or more, as many of one as of the other",
-    )
+    counts = len(steps), len(errors)
+    remedy = "a line needs two points or more, as many of one as of the other"
+    require(counts[0] == counts[1] >= 2, "(steps, errors)", counts, remedy)
     for name, values in (("steps", steps), ("errors", errors)):
         bad = [value for value in values if not 0 < value < math.inf]
         require(not bad, name, bad[:1], "logarithms need positive finite numbers: leave the others out")
-    x, y = np.log(np.asarray(steps, dtype=np.float64)), np.log(np.asarray(errors, dtype=np.float64))
-    spread = x - x.mean()
-    require(bool((spread != 0).any()), "steps", list(steps)[:1], "a line needs two different numbers of steps")
-    slope = float(spread @ y / (spread @ spread))
-    return slope, float(y.mean() - slope * x.mean())
+    x, y = (np.log(np.asarray(values, dtype=np.float64)) for values in (steps, errors))
+    require(len(set(steps)) > 1, "steps", list(steps)[:1], "a line needs two different numbers of steps")
+    slope, intercept = np.polyfit(x, y, 1)
+    return float(slope), float(intercept)

@@ -3,39 +3,30 @@ it is. Every figure comes with its standard error.
 
 Distances are squared: the mean, over positions or pairs of positions, of ``sum_a (p_a - q_a)^2``, where p and q are the
 frequencies of the values a. This one can be estimated without bias, whatever the number of samples: with ``k(x, y)``
-the share of positions (or pairs of positions) at which x and y agree, it is ``E k(x, x') + E k(y, y') - 2 E k(x,
-y)``, and
-each mean is taken over different samples. Two sets of one law are 0 apart on average, so that estimates may be below
-0. Total variation has no such estimate: between finite samples of one law it is far above 0, the more so for pairs,
-and fewer or more varied samples look worse than they are.
+the share of positions (or pairs of positions) at which x and y agree, it is
+``E k(x, x') + E k(y, y') - 2 E k(x, y)``, and each mean is taken over different samples. Two sets of one law are 0
+apart on average, so that estimates may be below 0. Total variation has no such estimate: between finite samples of one
+law it is far above 0, the more so for pairs, and fewer or more varied samples look worse than they are.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_choice
+from .measured import Measured, jackknife, mean
+
+__all__ = ["KINDS", "Measured", "frequency_distance", "frequency_gap", "mean", "pairwise_distance", "position_entropy"]
 
 Frequencies = Literal["positions", "neighbours", "pairs"]
 """Of residues at positions; of pairs of residues at positions next to each other; at any two positions."""
-KINDS = ("positions", "neighbours", "pairs")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A figure and its standard error."""
-
-    value: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} ± {self.error:.4f}"
+KINDS = get_args(Frequencies)
 
 
 def frequency_distance(
@@ -55,17 +46,12 @@ def frequency_distance(
         of: residues at "positions", pairs at "neighbours" (positions l and l + 1), or "pairs" (any two positions).
         positions: those that count, by default all; leave out the ones that were given to the sampler.
     """
-    own = _chosen("x", x, positions)
-    others = _chosen("reference", reference, positions)
-    _require_alike("reference", x, reference)
-    joined = _next_to_each_other(x, positions)
-    within = _Within.of(_agreement(own, own, of, joined))
-    beyond = _Within.of(_agreement(others, others, of, joined))
-    cross = _agreement(own, others, of, joined)
-    value = within.mean + beyond.mean - 2 * float(cross.mean())
-    without_own = within.without - 2 * _means_without(cross)
-    without_other = beyond.without - 2 * _means_without(cross.T)
-    return Measured(value, math.sqrt(_jackknife(without_own) + _jackknife(without_other)))
+    own, others = _chosen("x", x, positions), _chosen("reference", reference, positions)
+    _require_length("reference", x, reference)
+    joined = _adjacent(x, positions)
+    beyond, part = _Within.of(_agreement(others, others, of, joined)), _Part.of(own, others, of, joined)
+    variance = jackknife(part.without) + jackknife(beyond.without - 2 * part.without_reference)
+    return Measured(beyond.mean + part.value, math.sqrt(variance))
 
 
 def frequency_gap(
@@ -81,27 +67,23 @@ def frequency_gap(
     two suggest. Negative if `x` is nearer.
     """
     one, two, others = (_chosen(name, z, positions) for name, z in (("x", x), ("y", y), ("reference", reference)))
-    _require_alike("reference", x, reference)
-    _require_alike("y", x, y)
-    joined = _next_to_each_other(x, positions)
-    first, second = (_Within.of(_agreement(z, z, of, joined)) for z in (one, two))
-    cross, other = (_agreement(z, others, of, joined) for z in (one, two))
-    value = first.mean - second.mean - 2 * float(cross.mean() - other.mean())
-    variance = _jackknife(first.without - 2 * _means_without(cross))
-    variance += _jackknife(second.without - 2 * _means_without(other))
-    variance += _jackknife(2 * (_means_without(cross.T) - _means_without(other.T)))
-    return Measured(value, math.sqrt(variance))
+    _require_length("reference", x, reference)
+    _require_length("y", x, y)
+    joined = _adjacent(x, positions)
+    first, second = (_Part.of(z, others, of, joined) for z in (one, two))
+    shared = 2 * (first.without_reference - second.without_reference)
+    variance = jackknife(first.without) + jackknife(second.without) + jackknife(shared)
+    return Measured(first.value - second.value, math.sqrt(variance))
 
 
 def pairwise_distance(x: Int64[Tensor, "num d"], positions: Int64[Tensor, " m"] | None = None) -> Measured:
-    """The mean share of positions at which two different samples differ (Hamming distance over the number of
-    positions).
+    """The mean share of positions at which two different samples differ (Hamming distance over their number).
 
     0 if all are the same. Without bias; the standard error is the jackknife's.
     """
     chosen = _chosen("x", x, positions)
-    within = _Within.of(_agreement(chosen, chosen, "positions", torch.zeros(0, dtype=torch.bool)))
-    return Measured(1 - within.mean, math.sqrt(_jackknife(within.without)))
+    within = _Within.of(_agreement(chosen, chosen, "positions", _adjacent(x, positions)))
+    return Measured(1 - within.mean, math.sqrt(jackknife(within.without)))
 
 
 def position_entropy(x: Int64[Tensor, "num d"], positions: Int64[Tensor, " m"] | None = None) -> Measured:
@@ -117,19 +99,12 @@ def position_entropy(x: Int64[Tensor, "num d"], positions: Int64[Tensor, " m"] |
     cell = code + kinds * torch.arange(width)
     counts = torch.bincount(cell.flatten(), minlength=kinds * width).to(torch.float64)
     terms = torch.xlogy(counts, counts).view(width, kinds).sum(1)
-    # sum c log c of a position once a sample is gone that holds a value with count c: c log c becomes (c - 1) log (c
-    # - 1)
+    # without a sample that holds a value of count c, the term c log c becomes (c - 1) log (c - 1)
     less = (torch.xlogy(counts - 1, (counts - 1).clamp_min(0)) - torch.xlogy(counts, counts))[cell]
     plain = float(math.log(num) - terms.mean() / num)
     without = (math.log(num - 1) - (terms + less) / (num - 1)).mean(1)
     value = num * plain - (num - 1) * float(without.mean())
-    return Measured(value, math.sqrt(_jackknife(without)))
-
-
-def mean(values: Float64[Tensor, " n"]) -> Measured:
-    """The mean of independent `values`; of a single one the standard error is not known, which is NaN."""
-    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Measured(float(values.mean()), error)
+    return Measured(value, math.sqrt(jackknife(without)))
 
 
 # --- agreement, and means over different samples
@@ -150,8 +125,30 @@ class _Within:
         return _Within(float(total) / (n * (n - 1)), (total - 2 * rows) / ((n - 1) * (n - 2)))
 
 
+@dataclass(frozen=True)
+class _Part:
+    """``E k(x, x') - 2 E k(x, y)``, what x adds to a distance; and what is left without a sample of x, or of y."""
+
+    value: float
+    without: Float64[Tensor, " n"]
+    without_reference: Float64[Tensor, " m"]
+    """Of E k(x, y) alone."""
+
+    @staticmethod
+    def of(x: Int64[Tensor, "n w"], y: Int64[Tensor, "m w"], of: Frequencies, joined: Tensor) -> _Part:
+        within, cross = _Within.of(_agreement(x, x, of, joined)), _agreement(x, y, of, joined)
+        value = within.mean - 2 * float(cross.mean())
+        return _Part(value, within.without - 2 * _means_without(cross), _means_without(cross.T))
+
+
+def _means_without(k: Float64[Tensor, "n m"]) -> Float64[Tensor, " n"]:
+    """The mean of `k` without each of its rows."""
+    rows = k.sum(1)
+    return (rows.sum() - rows) / ((len(k) - 1) * k.shape[1])
+
+
 def _agreement(
-    x: Int64[Tensor, "n m"], y: Int64[Tensor, "k m"], of: Frequencies, joined: Tensor
+    x: Int64[Tensor, "n m"], y: Int64[Tensor, "k m"], of: Frequencies, joined: Bool[Tensor, " p"]
 ) -> Float64[Tensor, "n k"]:
     """The share of positions, or of pairs of positions, at which each of `x` agrees with each of `y`."""
     require_choice("of", of, KINDS)
@@ -170,18 +167,6 @@ def _agreement(
     return same.to(torch.float64) / x.shape[1]
 
 
-def _means_without(k: Float64[Tensor, "n m"]) -> Float64[Tensor, " n"]:
-    """The mean of `k` without each of its rows."""
-    rows = k.sum(1)
-    return (rows.sum() - rows) / ((len(k) - 1) * k.shape[1])
-
-
-def _jackknife(without: Float64[Tensor, " n"]) -> float:
-    """The variance of an estimate, from what it is without each of the samples (up to a constant)."""
-    n = len(without)
-    return float((without - without.mean()).square().sum()) * (n - 1) / n
-
-
 # --- arguments
 
 
@@ -197,14 +182,11 @@ def _chosen(name: str, x: Tensor, positions: Tensor | None) -> Int64[Tensor, "n 
     return x[:, positions]
 
 
-def _require_alike(name: str, x: Tensor, other: Tensor) -> None:
-    length = x.shape[1]
-    require(
-        other.shape[1] == length, name, tuple(other.shape), f"x has {length} positions; give sequences of this length"
-    )
+def _require_length(name: str, x: Tensor, other: Tensor) -> None:
+    length, shape = x.shape[1], tuple(other.shape)
+    require(shape[1] == length, name, shape, f"x has {length} positions; give sequences of this length")
 
 
-def _next_to_each_other(x: Tensor, positions: Tensor | None) -> Tensor:
+def _adjacent(x: Tensor, positions: Tensor | None) -> Bool[Tensor, " p"]:
     """Whether chosen position n + 1 comes right after chosen position n."""
-    chosen = torch.arange(x.shape[1]) if positions is None else positions
-    return chosen.diff() == 1
+    return (torch.arange(x.shape[1]) if positions is None else positions).diff() == 1

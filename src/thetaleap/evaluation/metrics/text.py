@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count, require_number
-from .sequences import Measured, _jackknife, mean
+from .measured import Measured, jackknife, mean, ratio
 
 Rows = Sequence[Sequence[int]]
 """The tokens of each sample; of a table, ``x.tolist()``."""
@@ -25,7 +25,7 @@ SIZES = (1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class TextQuality:
-    """What a judge finds likely, together with what shows whether it is worth anything."""
+    """What a judge finds likely, together with the diversity without which it says little."""
 
     perplexity: Measured
     """``exp(nats / tokens)``, both summed over all samples; lower is likelier."""
@@ -43,7 +43,7 @@ class TextQuality:
         """Of samples in the judge's own tokens, and ``-log p`` of each under the judge, in nats."""
         require(len(nats) == len(rows), "nats", len(nats), f"there are {len(rows)} rows; give one number for each")
         lengths = _lengths(rows)
-        rate = _ratio(nats, lengths)
+        rate = ratio(nats, lengths)
         likely = math.exp(rate.value)
         return TextQuality(
             Measured(likely, likely * rate.error),
@@ -81,7 +81,7 @@ def repetition(rows: Rows, n: int) -> Measured:
     kinds = int(gram.max()) + 1
     totals = torch.bincount(row, minlength=len(rows))
     first = torch.bincount(torch.unique(row * kinds + gram) // kinds, minlength=len(rows))
-    return _ratio((totals - first).to(torch.float64), totals.to(torch.float64))
+    return ratio((totals - first).to(torch.float64), totals.to(torch.float64))
 
 
 def distinct(rows: Rows, n: int) -> Measured:
@@ -98,7 +98,7 @@ def distinct(rows: Rows, n: int) -> Measured:
     different, total = int(gram.unique().numel()), len(gram)
     without = (different - own).to(torch.float64) / (total - totals)
     spread = bool(torch.isfinite(without).all())  # not if all n-grams are in one sample
-    return Measured(different / total, math.sqrt(_jackknife(without)) if spread else math.nan)
+    return Measured(different / total, math.sqrt(jackknife(without)) if spread else math.nan)
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,13 @@ def ngram_divergence(rows: Rows, reference: Rows, n: int, smoothing: float = 0.5
     totals = torch.bincount(place, minlength=len(rows)).to(torch.float64)
 
     def slope(of: Float64[Tensor, " kinds"]) -> Measured:
-        return _ratio(torch.zeros_like(totals).index_add_(0, place, of[which]), totals)
+        return ratio(torch.zeros_like(totals).index_add_(0, place, of[which]), totals)
 
     half = slope(from_middle)
     return Divergence(slope(from_smooth), Measured((half.value + float(back)) / 2, half.error / 2))
 
 
-# --- n-grams, and ratios
+# --- n-grams
 
 
 def _grams(rows: Rows, n: int) -> tuple[Int64[Tensor, " m"], Int64[Tensor, " m"]]:
@@ -175,13 +175,3 @@ def _lengths(rows: Rows) -> Float64[Tensor, " num"]:
     for n, row in enumerate(rows):
         require(len(row) > 0, f"rows[{n}]", list(row), "holds no tokens; leave empty samples out")
     return torch.tensor([len(row) for row in rows], dtype=torch.float64)
-
-
-def _ratio(values: Float64[Tensor, " num"], weights: Float64[Tensor, " num"]) -> Measured:
-    """``sum values / sum weights`` over independent samples, its standard error by the delta method."""
-    num, total = len(values), float(weights.sum())
-    value = float(values.sum()) / total
-    if num == 1:
-        return Measured(value, math.nan)
-    off = float((values - value * weights).square().sum())
-    return Measured(value, math.sqrt(off * num / (num - 1)) / total)

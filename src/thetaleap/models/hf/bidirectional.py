@@ -1,4 +1,4 @@
-"""Transformers of which every position sees every other, but for those that are left out; found out by trying."""
+"""Transformers in which every position attends to every other but padding; how to tell them so is tried."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from ...core.checks import require
 from ...core.noise import Use, philox
-from ..network import Headed
+from .heads import Rounding
+from .hub import FAILURES
 from .vocabulary import Vocabulary
 
 PROBE, PADDING = 5, 3
-"""Tokens, and places to leave out, of the input with which a model is tried when it is loaded."""
-FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""What models raise on input that they do not understand."""
+"""Tokens and padding of the input with which a model is tried when it is loaded."""
 
 
 # --- how a model is told which positions are there
@@ -37,12 +36,12 @@ MASKS: dict[str, tuple[str, Callable[[Tensor, Table, torch.dtype], Tensor]]] = {
     "flat": ("attention_mask", lambda valid, seen, dtype: valid.long()),
     "bias": ("attention_bias", lambda valid, seen, dtype: seen.contiguous()),
 }
-"""Ways to say so: the argument and its value, from valid positions (b, d) and the same for each looking position."""
+"""Forms of a mask: the argument and its value, from valid positions (b, d) and the same for each query."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to tell a model which positions are there, and whether to number these from 0 besides."""
+    """How to tell a model which positions are there, and whether to number these from 0 besides."""
 
     mask: str
     positions: bool
@@ -69,8 +68,7 @@ class Trunk(nn.Module):
         self.plain, self.form = True, None
 
     def settle(self, plain: bool, form: Form | None) -> None:
-        """`plain`: every position sees every other without being told; `form`: how to leave positions out, if it
-        can."""
+        """`plain`: every position attends to every other by itself; `form`: how to leave positions out, if it can."""
         self.plain, self.form = plain, form
 
     def run(self, ids: Int64[Tensor, "b d"], past: Any = None, **inputs: Tensor) -> Float[Tensor, "b d h"]:
@@ -106,8 +104,7 @@ class Trunk(nn.Module):
 
 
 def _from_the_left(rows: Float[Tensor, "b d h"], valid: Bool[Tensor, "b d"]) -> Float[Tensor, "b d h"]:
-    """At each position the row of the nearest valid position to its left; the first one, which has none, keeps its
-    own."""
+    """At each position the row of the nearest valid position to its left; the first one keeps its own."""
     here = torch.arange(valid.shape[1], device=valid.device).expand_as(valid)
     last = torch.where(valid, here, -1).cummax(1).values
     before = torch.cat([torch.full_like(last[:, :1], -1), last[:, :-1]], 1)
@@ -115,51 +112,26 @@ def _from_the_left(rows: Float[Tensor, "b d h"], valid: Bool[Tensor, "b d"]) -> 
     return rows.gather(1, source.unsqueeze(2).expand_as(rows))
 
 
-class Head(nn.Module):
-    """The last layer, or nothing where the trunk gives logits already; values that are no tokens are ruled out."""
-
-    def __init__(self, layer: nn.Linear | None, forbidden: Int64[Tensor, " n"]) -> None:
-        super().__init__()
-        self.layer, self.forbidden = layer, nn.Buffer(forbidden)
-
-    def forward(self, rows: Float[Tensor, "n h"]) -> Float[Tensor, "n S"]:
-        logits = rows if self.layer is None else self.layer(rows.to(self.layer.weight.device)).to(rows.device)
-        return logits.index_fill(1, self.forbidden, -torch.inf)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A trunk and its head as what a `Network` evaluates."""
-
-    trunk: Trunk
-    head: Head
-
-    def __call__(
-        self, x: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], valid: Bool[Tensor, "b d"] | None = None
-    ) -> Headed:
-        return Headed(self.trunk(x, t, valid).flatten(0, 1), self.head)
-
-
 # --- what a model can do, found out by trying
 
 
-def manner(trunk: Trunk, device: torch.device) -> tuple[bool, Form | None]:
-    """Whether the model sees both ways without being told, and how it leaves positions out, if it can."""
-    plain = _sees_both_ways(trunk, trunk.run, device)
-    # one that sees both ways makes what it needs of the plainest form, with windows and all
+def probe(trunk: Trunk, device: torch.device) -> tuple[bool, Form | None]:
+    """Whether the model is bidirectional without being told, and how it leaves positions out, if it can."""
+    plain = _bidirectional(trunk, trunk.run, device)
+    # a bidirectional one makes what it needs, windows included, of the plainest form
     order = ("flat", "boolean", "additive", "bias") if plain else ("additive", "boolean", "bias", "flat")
-    ways = [mask for mask in order if MASKS[mask][0] in trunk.takes]
-    forms = [Form(way, numbered) for numbered in (True, False) for way in ways]
-    for form in forms:
-        if form.positions and "position_ids" not in trunk.takes:
-            continue
+    masks = [mask for mask in order if MASKS[mask][0] in trunk.takes]
+    numberings = (True, False) if "position_ids" in trunk.takes else (False,)
+    for form in (Form(mask, numbered) for numbered in numberings for mask in masks):
         try:
-            if _leaves_out(trunk, form, plain, device):
+            if _ignores_padding(trunk, form, plain, device):
                 return plain, form
         except FAILURES:  # it wants to be told otherwise
             continue
     name = type(trunk.model).__name__
-    require(plain, "source", name, "its positions do not look to their right, even if told to; give a model that does")
+    require(
+        plain, "source", name, "its positions do not attend to their right, even if told to; give a bidirectional model"
+    )
     return plain, None
 
 
@@ -171,25 +143,27 @@ def some_tokens(trunk: Trunk, count: int, seed: int, device: torch.device) -> In
     return tokens.to(device)
 
 
-def _sees_both_ways(trunk: Trunk, run: Callable[[Tensor], Tensor], device: torch.device) -> bool:
+def _bidirectional(trunk: Trunk, run: Callable[[Tensor], Tensor], device: torch.device) -> bool:
+    """Whether the first position depends on the others by more than rounding."""
     ids = some_tokens(trunk, PROBE, 0, device)
-    other = ids.clone()
-    other[:, -1] = (ids[:, -1] + 1) % trunk.vocabulary.states
-    return bool((run(ids)[:, 0] != run(other)[:, 0]).any())
+    other = (ids + 1) % trunk.vocabulary.states
+    other[:, 0] = ids[:, 0]
+    with Rounding() as rounding:
+        first = run(ids)[:, 0]
+    return not rounding.equal(run(other)[:, 0], first)
 
 
-def _leaves_out(trunk: Trunk, form: Form, plain: bool, device: torch.device) -> bool:
+def _ignores_padding(trunk: Trunk, form: Form, plain: bool, device: torch.device) -> bool:
     """Whether sequences padded on the left, the right and both sides are as without, whatever the padding holds."""
 
-    def run(ids: Tensor, valid: Tensor) -> Tensor:
+    def run(ids: Tensor, valid: Tensor | None = None) -> Tensor:
+        valid = torch.ones_like(ids, dtype=torch.bool) if valid is None else valid
         return trunk.run(ids, **form(valid, trunk.model.dtype))
 
     ids, starts = some_tokens(trunk, PROBE, 0, device), (PADDING, 0, 1)
-    alone = run(ids, torch.ones_like(ids, dtype=torch.bool))
-    size, exact = float(alone.abs().max()), torch.finfo(alone.dtype).eps
-    if plain and float((trunk.run(ids) - alone).abs().max()) > exact**0.5 * size:
-        return False
-    if not plain and not _sees_both_ways(trunk, lambda ids: run(ids, torch.ones_like(ids, dtype=torch.bool)), device):
+    with Rounding() as rounding:
+        alone = run(ids)
+    if not (rounding.same(trunk.run(ids), alone) if plain else _bidirectional(trunk, run, device)):
         return False
     outputs = []
     for seed in (1, 2):
@@ -198,26 +172,4 @@ def _leaves_out(trunk: Trunk, form: Form, plain: bool, device: torch.device) -> 
         for row, start in enumerate(starts):
             padded[row, start : start + PROBE], valid[row, start : start + PROBE] = ids[0], True
         outputs.append(run(padded, valid)[valid].view(len(starts), PROBE, -1))
-    leak = float((outputs[0] - outputs[1]).abs().max())
-    return leak <= 4 * exact * size and float((outputs[0] - alone).abs().max()) <= exact**0.5 * size
-
-
-def take_layer(trunk: Trunk, device: torch.device) -> nn.Linear | None:
-    """Take the last layer out of the model, if both together still give the model's own logits; else leave it whole."""
-    x, t = some_tokens(trunk, PROBE, 0, device), torch.ones(1, dtype=torch.float64)
-    x = x.masked_fill(x == trunk.vocabulary.mask, trunk.vocabulary.states)
-    model, logits = trunk.model, trunk(x, t)
-    layer = model.get_output_embeddings()
-    names = [name for name, part in model.named_modules() if part is layer]
-    if not names or not isinstance(layer, nn.Linear) or layer.out_features != trunk.vocabulary.states:
-        return None
-    model.set_submodule(names[0], nn.Identity())
-    try:
-        rows = trunk(x, t)
-        off = (layer(rows.to(layer.weight.device)).to(device) - logits).abs().max()
-    except FAILURES:  # the model wants more of its last layer than its output
-        off = torch.tensor(torch.inf)
-    if float(off) <= torch.finfo(logits.dtype).eps ** 0.5 * float(logits.abs().max()):
-        return layer
-    model.set_submodule(names[0], layer)
-    return None
+    return rounding.equal(*outputs) and rounding.same(outputs[0], alone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +10,11 @@ import torch
 
 from ...core.checks import require, require_count
 from ...core.processes import Masked
-from ..network import Network
-from .bidirectional import FAILURES, Head, Parts, Trunk, manner, take_layer
-from .masked_lm import _line, _place, transformers
+from ...core.storage import installed
+from ..network import Network, from_network
+from .bidirectional import PROBE, Trunk, probe, some_tokens
+from .heads import Head, take_layer
+from .hub import FAILURES, Source, first_line, transformers
 from .vocabulary import Vocabulary
 
 TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>")
@@ -47,16 +48,16 @@ def llada(
     device: torch.device | str = "cpu",
     device_map: Any = None,
     trust_remote_code: bool = False,
+    kind: Kind = LLADA,
 ) -> Network:
     """LLaDA (Nie et al. 2025), or another masked diffusion language model in Hugging Face's format, as a denoiser.
 
     Tokens have the numbers of the model's own tokenizer, and the value S, the number of logits, is a masked
     position. The model's own mask token, and numbers that no token has, are never drawn. `tokenizer` is a `Vocabulary`.
 
-    How the model is told to leave positions out is tried when it is loaded: it must make a padded sequence, whatever
-    stands
-    in the padding, the same as when it is alone. A model that ignores time is not run again for samples that have not
-    changed, and its last layer is computed at the positions that are asked for, if it can be parted from the rest.
+    How the model is told to leave positions out is tried when it is loaded: padding, whatever it holds, must not change
+    a sequence. A model that ignores time is not run again for samples that have not changed, and its last layer is
+    computed at the positions that are asked for, if it can be parted from the rest.
 
     Args:
         source: a folder written by ``save_pretrained``, or a hub id such as ``GSAI-ML/LLaDA-8B-Instruct``.
@@ -65,22 +66,45 @@ def llada(
         device: where the network runs.
         device_map: instead, how to spread it over several devices, as in ``"auto"``; this needs accelerate.
         trust_remote_code: say True to run the code that comes with the checkpoint, which published ones need.
+        kind: the family of checkpoints.
     """
-    return _adapt(LLADA, source, length, dtype, device, device_map, trust_remote_code)
+    require_count("length", length)
+    place = torch.device(device)
+    if dtype == "auto":
+        dtype = None if place.type == "cpu" and device_map is None else torch.bfloat16
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype={dtype!r}: give one of torch's, as in torch.bfloat16, None or 'auto'")
+    tokenizer, model = _files(kind, source, dtype, device_map, trust_remote_code)
+    if device_map is None:
+        model = model.to(place)
+    else:
+        place = model.get_input_embeddings().weight.device
+    model = model.eval().requires_grad_(False)
+    words = _vocabulary(kind, str(source), tokenizer, model, place)
+    trunk = Trunk(model, words, kind.shifted)
+    trunk.settle(*probe(trunk, place))
+    x = some_tokens(trunk, PROBE, 0, place)
+    x = x.masked_fill(x == words.mask, words.states)
+    layer = take_layer(model, lambda: trunk(x, torch.ones(1, dtype=torch.float64)))
+    named = set(tokenizer.get_vocab().values()) - {words.mask}
+    forbidden = torch.tensor([n for n in range(words.states) if n not in named])
+    network = from_network(
+        Masked(words.states),
+        length=length,
+        trunk=trunk,
+        head=Head(layer, forbidden=forbidden).to(place),
+        time_free=True,
+        device=place,
+        tokenizer=words,
+        attends=trunk.form is not None,
+    )
+    return resized(network, length)
 
 
-def dream(
-    source: str | Path,
-    *,
-    length: int,
-    dtype: torch.dtype | Literal["auto"] | None = "auto",
-    device: torch.device | str = "cpu",
-    device_map: Any = None,
-    trust_remote_code: bool = False,
-) -> Network:
-    """Dream (Ye et al. 2025), as `llada`: a model whose logits at one position are about the next, as in
-    ``Dream-org/Dream-v0-Instruct-7B``. The logits about the first position are its own."""
-    return _adapt(DREAM, source, length, dtype, device, device_map, trust_remote_code)
+def dream(source: str | Path, **options: Any) -> Network:
+    """Dream (Ye et al. 2025), with the options of `llada`: a model whose logits at one position are about the next, as
+    in ``Dream-org/Dream-v0-Instruct-7B``. The logits about the first position are its own."""
+    return llada(source, kind=DREAM, **options)
 
 
 def resized(model: Network, length: int) -> Network:
@@ -100,88 +124,31 @@ def vocabulary_of(model: Any) -> Vocabulary:
     return words
 
 
-def _adapt(
-    kind: Kind,
-    source: str | Path,
-    length: int,
-    dtype: torch.dtype | str | None,
-    device: torch.device | str,
-    device_map: Any,
-    trusted: bool,
-) -> Network:
-    require_count("length", length)
-    place = torch.device(device)
-    if dtype == "auto":
-        dtype = None if place.type == "cpu" and device_map is None else torch.bfloat16
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype={dtype!r}: give one of torch's, as in torch.bfloat16, None or 'auto'")
-    tokenizer, model = _files(kind, source, dtype, device_map, trusted)
-    if device_map is None:
-        model = model.to(place)
-    else:
-        place = model.get_input_embeddings().weight.device
-    model = model.eval().requires_grad_(False)
-    words = _vocabulary(kind, str(source), tokenizer, model, place)
-    trunk = Trunk(model, words, kind.shifted)
-    trunk.settle(*manner(trunk, place))
-    named = set(tokenizer.get_vocab().values()) - {words.mask}
-    forbidden = torch.tensor([n for n in range(words.states) if n not in named])
-    process, parts = Masked(words.states), Parts(trunk, Head(take_layer(trunk, place), forbidden).to(place))
-    network = Network(
-        process,
-        length,
-        parts,
-        process.schedule.horizon,
-        time_free=True,
-        device=place,
-        tokenizer=words,
-        attends=trunk.form is not None,
-    )
-    return resized(network, length)
-
-
 def _files(kind: Kind, source: str | Path, dtype: torch.dtype | None, device_map: Any, trusted: bool) -> Any:
     """The tokenizer and the model."""
-    auto, (name, local) = transformers(), _place(source)
+    auto = transformers()
 
-    def read(loader: Any, what: str, **options: Any) -> Any:
-        try:
-            return loader.from_pretrained(name, local_files_only=local, trust_remote_code=trusted, **options)
-        except OSError as error:
-            elsewhere = (
-                "no folder has this name, and the hub was not reached; run "
-                f"`hf download {name} --local-dir FOLDER` where there is a network, bring the folder here, and give "
-                f"{kind.name}:FOLDER"
+    def unusable(what: str, error: Exception) -> str:
+        if not trusted and "trust_remote_code" in str(error):
+            return (
+                f"comes with code of its own (for {what}), which is not run unless you say so: read it, and give "
+                "trust_remote_code=True (--trust-remote-code)"
             )
-            remedy = "put them into the folder" if local else elsewhere
-            raise ValueError(f"source={name!r}: wanted {what} ({_line(error)}): {remedy}") from None
-        except FAILURES as error:
-            if not trusted and "trust_remote_code" in str(error):
-                raise ValueError(
-                    f"source={name!r}: comes with code of its own (for {what}), which is not run unless you say so: "
-                    "read it, and give trust_remote_code=True (--trust-remote-code)"
-                ) from None
-            remedy = (
-                "if its own code wants another version of transformers, as LLaDA's wants 4.57, install that"
-                if trusted
-                else "replace them"
-            )
-            raise ValueError(
-                f"source={name!r}: cannot use {what} with transformers {auto.__version__} ({_line(error)}): {remedy}"
-            ) from error
+        other = "if its own code wants another version of transformers, as LLaDA's wants 4.57, install that"
+        remedy = other if trusted else "replace them"
+        return f"cannot use {what} with transformers {auto.__version__} ({first_line(error)}): {remedy}"
 
-    config = read(auto.AutoConfig, "config.json")
-    tokenizer = read(auto.AutoTokenizer, "the tokenizer (tokenizer.json and tokenizer_config.json)")
+    found = Source.of(source, f"{kind.name}:FOLDER", unusable, trusted)
+    config = found.read(auto.AutoConfig, "config.json")
+    tokenizer = found.read(auto.AutoTokenizer, "the tokenizer (tokenizer.json and tokenizer_config.json)")
     options: dict[str, Any] = {"dtype" if int(auto.__version__.split(".")[0]) >= 5 else "torch_dtype": dtype or "auto"}
     if device_map is not None:
-        if find_spec("accelerate") is None:
+        if not installed("accelerate"):
             raise ImportError(f"device_map={device_map!r}: accelerate is not installed: pip install accelerate")
         options["device_map"] = device_map
-    loader = getattr(auto, _class_for(auto, config, name))
-    model, report = read(loader, "the weights (model.safetensors)", output_loading_info=True, **options)
-    missing = sorted(report["missing_keys"])
-    require(not missing, "source", name, f"lacks the weights {', '.join(missing[:3])}; give a complete checkpoint")
-    return tokenizer, model
+    loader = getattr(auto, _class_for(auto, config, found.name))
+    what, remedy = "the weights (model.safetensors)", "; give a complete checkpoint"
+    return tokenizer, found.read_model(loader, what, remedy, **options)
 
 
 def _class_for(auto: Any, config: Any, name: str) -> str:
@@ -203,7 +170,9 @@ def _vocabulary(kind: Kind, name: str, tokenizer: Any, model: Any, device: torch
         try:
             states = model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=device)).logits.shape[-1]
         except FAILURES as error:
-            raise ValueError(f"source={name!r}: {type(model).__name__} gives no logits ({_line(error)})") from error
+            raise ValueError(
+                f"source={name!r}: {type(model).__name__} gives no logits ({first_line(error)})"
+            ) from error
     known = (getattr(model.config, "mask_token_id", None), tokenizer.mask_token_id, kind.mask)
     mask = next(token for token in known if token is not None)
     remedy = (

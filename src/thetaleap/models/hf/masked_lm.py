@@ -3,66 +3,24 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from ...core.checks import require, require_count
 from ...core.processes import Masked
 from ..network import Network, from_network
+from ..tokenizers import Letters, Words
+from .heads import Head, take_layer
+from .hub import FAILURES, Source, first_line, transformers
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 UNUSED = ("pooler", "contact_head")
 """Parts that checkpoints may lack: they do not enter into the logits."""
-
-
-@dataclass(frozen=True)
-class Letters:
-    """Text whose tokens are single characters: token n is ``alphabet[n]``."""
-
-    alphabet: str
-
-    def encode(self, text: str) -> list[int]:
-        for n, letter in enumerate(text):
-            require(letter in self.alphabet, f"text[{n}]", letter, f"not in the alphabet; use {self.alphabet!r}")
-        return [self.alphabet.index(letter) for letter in text]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        _require_clean(ids, len(self.alphabet))
-        return "".join(self.alphabet[n] for n in ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Words:
-    """A Hugging Face tokenizer of which some tokens are in use: token n is its token ``ids[n]``."""
-
-    tokenizer: Any
-    ids: tuple[int, ...]
-
-    def encode(self, text: str) -> list[int]:
-        place = {token: n for n, token in enumerate(self.ids)}
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        for token in found:
-            name = self.tokenizer.convert_ids_to_tokens(token)
-            require(token in place, "text", text, f"holds the token {name!r}, which is not allowed; write it otherwise")
-        return [place[token] for token in found]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        _require_clean(ids, len(self.ids))
-        return self.tokenizer.decode([self.ids[n] for n in ids])
-
-
-def _require_clean(ids: Sequence[int], states: int) -> None:
-    for n, token in enumerate(ids):
-        require(0 <= token < states, f"ids[{n}]", token, f"the tokens are 0 to {states - 1}; decode no masks")
 
 
 @dataclass(frozen=True)
@@ -76,8 +34,7 @@ class Frame:
 
 
 class Trunk(nn.Module):
-    """What `model` gives as logits, at the positions of the sequence: hidden rows, once its last layer was taken
-    out."""
+    """What `model` gives as logits at the positions of the sequence; hidden rows, once its last layer was taken out."""
 
     def __init__(self, model: Any, frame: Frame) -> None:
         super().__init__()
@@ -92,19 +49,6 @@ class Trunk(nn.Module):
         with torch.no_grad():
             output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         return output[:, before.shape[1] : before.shape[1] + x.shape[1]]
-
-
-class Head(nn.Module):
-    """A last layer for some of its outputs, `ids`; or the choice of these alone, where `weight` is None."""
-
-    def __init__(self, ids: Int64[Tensor, " S"], weight: Tensor | None = None, bias: Tensor | None = None) -> None:
-        super().__init__()
-        self.ids = nn.Buffer(ids)
-        self.weight = None if weight is None else nn.Parameter(weight[ids], requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias[ids], requires_grad=False)
-
-    def forward(self, rows: Float[Tensor, "n h"]) -> Float[Tensor, "n S"]:
-        return rows[:, self.ids] if self.weight is None else linear(rows, self.weight, self.bias)
 
 
 def mlm(
@@ -135,15 +79,16 @@ def mlm(
         device: where the network runs.
     """
     require_count("length", length)
-    auto = transformers()
-    name, local = _place(source)
-    tokenizer = _read(auto.AutoTokenizer, name, local, "the tokenizer (tokenizer.json, or vocab.txt and the like)")
-    options = {} if dtype is None else {"dtype": dtype}
-    weights = "config.json and the weights (model.safetensors or pytorch_model.bin)"
-    model, report = _read(auto.AutoModelForMaskedLM, name, local, weights, output_loading_info=True, **options)
-    missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in UNUSED))
-    require(not missing, "source", name, f"lacks the weights {_some(missing)}: give a checkpoint for masked tokens")
-
+    auto, found = transformers(), Source.of(source, "its path", _unusable)
+    tokenizer = found.read(auto.AutoTokenizer, "the tokenizer (tokenizer.json, or vocab.txt and the like)")
+    model = found.read_model(
+        auto.AutoModelForMaskedLM,
+        "config.json and the weights (model.safetensors or pytorch_model.bin)",
+        ": give a checkpoint for masked tokens",
+        UNUSED,
+        **({} if dtype is None else {"dtype": dtype}),
+    )
+    name = found.name
     ids = _allowed(tokenizer, allowed, model.get_input_embeddings().weight.shape[0])
     require(tokenizer.mask_token_id is not None, "source", name, "its tokenizer has no mask token; give one that has")
     frame = Frame(ids, tokenizer.mask_token_id, *_around(tokenizer, name))
@@ -170,36 +115,14 @@ def adapt(model: Any, frame: Frame, *, length: int, tokenizer: Any, device: torc
 
 
 def _take_head(trunk: Trunk, length: int) -> Head:
-    """Take the last layer out of the model: the trunk then gives what went into it.
-
-    Where both together do not give the model's own logits, the model is left whole, and the head only chooses.
-    """
-    model, ids = trunk.model, trunk.table[:-1]
+    """The head of the allowed tokens: the model's last layer, which is taken out of it, or a choice of its logits."""
+    ids = trunk.table[:-1]
     x = torch.arange(length) % len(ids)
     x[::2] = len(ids)  # masks
     logits = _own_logits(trunk, x.unsqueeze(0))
-    values, known, name = logits.shape[1], int(ids.max()) + 1, type(model).__name__
+    values, known, name = logits.shape[1], int(ids.max()) + 1, type(trunk.model).__name__
     require(known <= values, "source", name, f"gives {values} logits for a vocabulary of {known}; choose another model")
-    layer, choice = model.get_output_embeddings(), Head(ids)
-    names = [name for name, part in model.named_modules() if part is layer]
-    if not names or not isinstance(layer, nn.Linear) or layer.out_features != values:
-        return choice
-    parent = model.get_submodule(names[0].rpartition(".")[0])
-    apart = getattr(parent, "bias", None) if layer.bias is None else None  # ESM adds its bias after the layer
-    head = Head(ids, layer.weight, layer.bias if apart is None else apart)
-    model.set_submodule(names[0], nn.Identity())
-    if apart is not None:
-        parent.bias = nn.Parameter(apart.new_zeros(()), requires_grad=False)
-    try:
-        off = (head(_own_logits(trunk, x.unsqueeze(0))) - choice(logits)).abs().max()
-    except (RuntimeError, ValueError):  # the model wants more of its last layer than its output
-        off = torch.tensor(torch.inf)
-    if float(off) <= torch.finfo(logits.dtype).eps ** 0.5 * max(1.0, float(logits.abs().max())):
-        return head
-    model.set_submodule(names[0], layer)
-    if apart is not None:
-        parent.bias = apart
-    return choice
+    return Head(take_layer(trunk.model, lambda: _own_logits(trunk, x.unsqueeze(0))), kept=ids)
 
 
 def _own_logits(trunk: Trunk, x: Int64[Tensor, "1 d"]) -> Float[Tensor, "d h"]:
@@ -208,46 +131,19 @@ def _own_logits(trunk: Trunk, x: Int64[Tensor, "1 d"]) -> Float[Tensor, "d h"]:
     require(not getattr(config, "is_encoder_decoder", False), "source", name, "give a model that has no decoder")
     try:
         return trunk(x, torch.ones(1, dtype=torch.float64))[0]
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+    except FAILURES as error:
         tokens, most = x.shape[1] + len(trunk.before) + len(trunk.after), getattr(config, "max_position_embeddings", 0)
         remedy = f"it has {most} positions; shorten it" if tokens > most - 2 else "choose another kind of model"
-        raise ValueError(f"length={x.shape[1]}: {name} fails on {tokens} tokens ({_line(error)}); {remedy}") from None
-
-
-def transformers() -> Any:
-    """The package, imported when first needed."""
-    if find_spec("transformers") is None:
-        raise ImportError("transformers is not installed: pip install 'thetaleap[hub]'")
-    import transformers
-
-    return transformers
-
-
-def _place(source: str | Path) -> tuple[str, bool]:
-    """What to give to ``from_pretrained``, and whether it is a folder on this machine."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return str(folder), True
-    hub = isinstance(source, str) and HUB_ID.fullmatch(source) is not None
-    require(hub, "source", str(source), "no such folder, nor a hub id such as 'bert-base-uncased'; give one of these")
-    return str(source), False
-
-
-def _read(loader: Any, name: str, local: bool, files: str, **options: Any) -> Any:
-    try:
-        return loader.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
-    except OSError as error:
-        elsewhere = (
-            f"no folder has this name, and the hub was not reached; run `hf download {name} --local-dir FOLDER` where "
-            "there is a network, bring the folder here, and give its path"
-        )
-        remedy = "put them into the folder" if local else elsewhere
-        raise ValueError(f"source={name!r}: wanted {files} ({_line(error)}): {remedy}") from None
-    except ValueError as error:
         raise ValueError(
-            f"source={name!r}: cannot use {files} ({_line(error)}): give a masked language model that transformers "
-            "itself knows; code that comes with a model is never run"
+            f"length={x.shape[1]}: {name} fails on {tokens} tokens ({first_line(error)}); {remedy}"
         ) from None
+
+
+def _unusable(files: str, error: Exception) -> str:
+    return (
+        f"cannot use {files} ({first_line(error)}): give a masked language model that transformers itself knows; code "
+        "that comes with a model is never run"
+    )
 
 
 def _special(tokenizer: Any) -> set[int]:
@@ -286,12 +182,3 @@ def _allowed(tokenizer: Any, allowed: Sequence[str] | Sequence[int] | None, know
         ids.append(number)
     require(len(ids) > 1, "allowed", list(allowed), "give at least two tokens")
     return tuple(ids)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _line(error: Exception) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip() or type(error).__name__).split("\n")[0]

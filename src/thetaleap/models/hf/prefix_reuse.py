@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -11,12 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from ...conditioning.wrappers import Wrapped
 from ...core.checks import require, require_count
 from ...core.evaluation import Conditionals, Denoiser, Duplicates, Gathered
-from ..network import Headed, Network
-from .bidirectional import FAILURES, Parts, Trunk, some_tokens
-from .masked_lm import _line, transformers
+from ...core.wrapped import Wrapped
+from ..network import Headed, Network, Split
+from .bidirectional import Trunk, some_tokens
+from .heads import Rounding
+from .hub import FAILURES, first_line, transformers
 
 Layers = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, (b, heads, positions, size)."""
@@ -60,12 +62,6 @@ class Runs:
     partial: int = 0
     cells: WeakValueDictionary[tuple[int, int], Cell] = field(default_factory=WeakValueDictionary)
 
-    def count(self, samples: int, whole: bool) -> None:
-        if whole:
-            self.full += samples
-        else:
-            self.partial += samples
-
 
 @dataclass(frozen=True)
 class Holding:
@@ -83,10 +79,11 @@ class Holding:
 
 @dataclass(frozen=True)
 class ApproximatePrefix(Wrapped):
-    """`approximate_prefix` says what it is."""
+    """A model that keeps keys and values of the positions before the block that is written."""
 
     model: Network
-    parts: Parts
+    head: Callable[[Tensor], Tensor]
+    trunk: Trunk
     block: int
     runs: Runs = field(default_factory=Runs)
     samples: Int64[Tensor, " b"] | None = None
@@ -106,9 +103,12 @@ class ApproximatePrefix(Wrapped):
             rows = torch.tensor(some, device=x.device)
             valid = None if self.model.valid is None else self.model.valid.to(x.device)[rows]
             inputs = (x[rows], t.to(x.device).expand(len(x))[rows], valid)
-            self.runs.count(len(some), whole=kept is None or kept[0] == 0)
+            if kept is None or kept[0] == 0:
+                self.runs.full += len(some)
+            else:
+                self.runs.partial += len(some)
             run = self._anew if kept is None else self._behind
-            parts.append(Headed(run(*inputs, [cells[row] for row in some]).flatten(0, 1), self.parts.head))
+            parts.append(Headed(run(*inputs, [cells[row] for row in some]).flatten(0, 1), self.head))
             part[some], place[some] = n, torch.arange(len(some))
         return Holding(Gathered(tuple(parts), part.to(x.device), place.to(x.device), x.shape[1]), cells)
 
@@ -124,7 +124,7 @@ class ApproximatePrefix(Wrapped):
     def _anew(self, x: Tensor, t: Tensor, valid: Tensor | None, cells: list[Cell]) -> Float[Tensor, "b d h"]:
         """Rows of a full run, which is kept."""
         cache = _cache([])
-        hidden = self.parts.trunk(x, t, valid, cache)
+        hidden = self.trunk(x, t, valid, cache)
         for row, cell in enumerate(cells):
             one, masked = x[row].cpu(), torch.nonzero(x[row] == self.process.states)
             first = int(masked[0]) if len(masked) else 0
@@ -138,12 +138,12 @@ class ApproximatePrefix(Wrapped):
         each = zip(*(one.layers for one in kept), strict=True)
         cache = _cache([(torch.stack([k for k, _ in all]), torch.stack([v for _, v in all])) for all in each])
         start, first = kept[0].positions
-        rows = self.parts.trunk(x, t, valid, cache)[:, first - start :]
+        rows = self.trunk(x, t, valid, cache)[:, first - start :]
         return torch.cat([torch.stack([one.hidden for one in kept]), rows], 1)
 
     def _start(self, first: int, valid: Bool[Tensor, " d"] | None) -> int:
         """The first masked position; or the one to its left that speaks about it, where logits are about the next."""
-        if not self.parts.trunk.shifted or first == 0:
+        if not self.trunk.shifted or first == 0:
             return first
         if valid is None:
             return first - 1
@@ -154,10 +154,9 @@ class ApproximatePrefix(Wrapped):
 def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
     """`model`, run on part of its positions while a block is written. **This changes what is sampled.**
 
-    The first evaluation of a block is a full one. Until the block is complete, keys and values of the positions
-    before it
-    are then taken from there, and the network is run on the block and what comes after it. In a network that looks both
-    ways those keys and values depend on what is written, so that the conditionals are not the model's own. A sample
+    The first evaluation of a block is a full one. Until the block is complete, keys and values of the positions before
+    it are then taken from there, and the network is run on the block and what comes after it. In a bidirectional
+    network those keys and values depend on what is written, so that the conditionals are not the model's own. A sample
     does not depend on what goes with it in a batch.
 
     ``runs.full`` and ``runs.partial`` say how many evaluations of samples were of which kind.
@@ -168,14 +167,15 @@ def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
             without, as long as nothing changes: this is tried here.
         block: that of `Blocks`.
     """
-    if not isinstance(model, Network) or not isinstance(model.evaluate, Parts):
+    split = model.evaluate if isinstance(model, Network) else None
+    if not isinstance(model, Network) or not isinstance(split, Split) or not isinstance(split.trunk, Trunk):
         raise TypeError(f"model={type(model).__name__}: give one made by llada or dream, and shape what comes back")
     require_count("block", block)
-    trunk = model.evaluate.trunk
+    trunk = split.trunk
     reason = _refusal(trunk, model.device)
     remedy = f"{reason}, so that no keys and values can be kept; leave approximate reuse out"
     require(not reason, "model", type(trunk.model).__name__, remedy)
-    return ApproximatePrefix(model, model.evaluate, block)
+    return ApproximatePrefix(model, split.head, trunk, block)
 
 
 # --- caches of transformers
@@ -195,7 +195,7 @@ def _before(cache: Any, start: int, rows: int | slice) -> Layers:
 
 
 STARTS, PROBE, TOKENS = (0, 1, 2), 6, 8
-"""Where a model is tried: sequences of 6 tokens at these places among 8."""
+"""With what a model is tried: sequences of 6 tokens, at these positions among 8."""
 
 
 def _refusal(trunk: Trunk, device: torch.device) -> str:
@@ -212,21 +212,21 @@ def _refusal(trunk: Trunk, device: torch.device) -> str:
             if reason:
                 return reason
     except FAILURES as error:
-        return f"it does not take what it gave as past_key_values ({_line(error)})"
+        return f"it does not take what it gave as past_key_values ({first_line(error)})"
     return ""
 
 
 def _differs(trunk: Trunk, x: Int64[Tensor, "b d"], valid: Bool[Tensor, "b d"]) -> str:
     """What is wrong with runs in two parts of a sequence that does not change."""
     t, start, whole = torch.ones(len(x), dtype=torch.float64), TOKENS // 2, _cache([])
-    alone, first = trunk(x, t, valid), trunk(x, t, valid, whole)
+    with Rounding() as rounding:
+        alone = trunk(x, t, valid)
+    first = trunk(x, t, valid, whole)
     if whole.get_seq_length() != TOKENS:
         return "it gives no past_key_values back"
     second = trunk(x, t, valid, _cache(_before(whole, start, slice(None))))
     # logits may be about the next position, and what is said about the very first one is then never asked for
-    late = valid[:, start + 1 :]
-    off = max(
-        float((first - alone)[valid].abs().max()), float((second[:, 1:] - alone[:, start + 1 :])[late].abs().max())
-    )
-    good = off <= torch.finfo(alone.dtype).eps ** 0.5 * float(alone.abs().max())
+    late = valid.clone()
+    late[:, : start + 1] = False
+    good = rounding.same(first[valid], alone[valid]) and rounding.same(second[late[:, start:]], alone[late])
     return "" if good else "it says something else if run in two parts"

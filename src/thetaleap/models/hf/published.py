@@ -6,8 +6,8 @@ downloaded. Where there is no ``config.json``, sizes are read off the shapes of 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,14 @@ from ...core.processes import Masked, Uniform
 from ...core.schedules import Geometric, LogLinear, Schedule
 from ..network import Network, from_network
 from ..tokenizers import GPT2, GPT2_TOKENS
-from ..transformer import BUFFERS, Sizes, Transformer
-from ..weights import Checkpoint, Weights, find, fit, read_weights
+from ..transformer import BUFFERS, Sizes, Transformer, total_noise
+from ..weights import Device, Dtype, Shapes, built, find, read_weights
 
 Config = Mapping[str, Any]
 
 
 def radd(
-    source: str | Path,
-    length: int = 1024,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    config: Config | None = None,
+    source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu", config: Config | None = None
 ) -> Network:
     """A RADD model (Ou et al., 2024, arXiv:2406.03736): masked and time-free, its logits are the conditionals.
 
@@ -42,21 +38,13 @@ def radd(
         device: where to compute.
         config: entries to add to ``config.json``, or to put in place of its own.
     """
-    found = _find("radd", source, config)
-    module = _transformer(found, dtype, device, masked=True, conditioned=False)
-
-    def trunk(x: Tensor, t: Tensor) -> Tensor:
-        return module.trunk(x)
-
-    return _text(Masked(module.sizes.tokens, LogLinear()), length, trunk, module.head, device, time_free=True)
+    path, entries = _find("radd", source, config)
+    module = _transformer(path, entries, dtype, device, masked=True, conditioned=False)
+    return _text(module, Masked(module.sizes.tokens, LogLinear()), length, device, time_free=True)
 
 
 def mdlm(
-    source: str | Path,
-    length: int = 1024,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    config: Config | None = None,
+    source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu", config: Config | None = None
 ) -> Network:
     """An MDLM model (Sahoo et al., 2024, arXiv:2406.07524): masked, its logits are the conditionals.
 
@@ -64,23 +52,14 @@ def mdlm(
     noise; if not, as for the published weights, it is always 0, and the model is time-free. Arguments as for `radd`,
     with a hub id such as ``kuleshov-group/mdlm-owt``.
     """
-    found = _find("mdlm", source, config)
-    module = _transformer(found, dtype, device, masked=True, conditioned=True)
-    told = bool(found.config.get("time_conditioning", False))
-    process = Masked(module.sizes.tokens, _schedule(found.config))
-
-    def trunk(x: Tensor, t: Tensor) -> Tensor:
-        return module.trunk(x, _total_noise(process.schedule, t) if told else torch.zeros_like(t))
-
-    return _text(process, length, trunk, module.head, device, time_free=not told)
+    path, entries = _find("mdlm", source, config)
+    module = _transformer(path, entries, dtype, device, masked=True, conditioned=True)
+    untimed = not entries.get("time_conditioning", False)
+    return _text(module, Masked(module.sizes.tokens, _schedule(entries)), length, device, time_free=untimed)
 
 
 def sedd(
-    source: str | Path,
-    length: int = 1024,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    config: Config | None = None,
+    source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu", config: Config | None = None
 ) -> Network:
     """A SEDD model (Lou et al., 2024, arXiv:2310.16834), whose outputs are logarithms of score ratios.
 
@@ -93,37 +72,32 @@ def sedd(
 
     Arguments as for `radd`, with a hub id such as ``louaaron/sedd-small``.
     """
-    found = _find("sedd", source, config)
-    graph = _entry(found.config.get("graph", {}), "type", default="absorb")
+    path, entries = _find("sedd", source, config)
+    graph = _entry(entries.get("graph", {}), "type", default="absorb")
     require_choice("graph.type", graph, ("absorb", "uniform"))
     masked = graph == "absorb"
-    named = masked or "noise" in found.config
+    named = masked or "noise" in entries
     require(named, "noise", None, "uniform models differ in it: give config={'noise': {'type': ..., 'sigma_min': ...}}")
-    scaled = bool(_entry(found.config, "scale_by_sigma", default=False))
+    scaled = bool(_entry(entries, "scale_by_sigma", default=False))
     require(masked or not scaled, "scale_by_sigma", scaled, "says nothing for uniform models; set it to false")
-    module = _transformer(found, dtype, device, masked, conditioned=True)
-    schedule = _schedule(found.config)
+    module = _transformer(path, entries, dtype, device, masked, conditioned=True)
+    process = (Masked if masked else Uniform)(module.sizes.tokens, _schedule(entries))
+    return _text(module, process, length, device, time_free=False)
 
-    def trunk(x: Tensor, t: Tensor) -> Tensor:
-        return module.trunk(x, _total_noise(schedule, t))
 
-    if masked:
-        return _text(Masked(module.sizes.tokens, schedule), length, trunk, module.head, device, time_free=False)
+def _score_trunk(module: Transformer, schedule: Schedule, x: Tensor, t: Tensor) -> Tensor:
+    """Hidden rows and, in two more columns, what `_score_head` needs to know: the token and the noise there."""
+    sigma = total_noise(schedule, t)
+    hidden = module.trunk(x, sigma)
+    hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # holds any token's number
+    noise = sigma.to(hidden.dtype).view(-1, 1, 1).expand(*x.shape, 1)
+    return torch.cat([hidden, x.unsqueeze(-1).to(hidden.dtype), noise], -1)
 
-    def trunk_and_more(x: Tensor, t: Tensor) -> Tensor:
-        """Hidden rows and, in two more columns, what the conversion needs to know: the token and the noise there."""
-        hidden = trunk(x, t)
-        hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # holds any token's number
-        sigma = _total_noise(schedule, t).to(hidden.dtype).view(-1, 1, 1).expand(*x.shape, 1)
-        return torch.cat([hidden, x.unsqueeze(-1).to(hidden.dtype), sigma], -1)
 
-    def head(rows: Tensor) -> Tensor:
-        hidden, present, sigma = rows[:, :-2], rows[:, -2].long(), rows[:, -1:].to(torch.float64)
-        scores = module.head(hidden.to(module.output_layer.linear.weight.dtype))
-        return conditionals_from_scores(scores, present, torch.exp(-sigma))
-
-    process = Uniform(module.sizes.tokens, schedule)
-    return _text(process, length, trunk_and_more, head, device, time_free=False)
+def _score_head(module: Transformer, rows: Tensor) -> Tensor:
+    hidden, present, sigma = rows[:, :-2], rows[:, -2].long(), rows[:, -1:].to(torch.float64)
+    scores = module.head(hidden.to(module.output_layer.linear.weight.dtype))
+    return conditionals_from_scores(scores, present, torch.exp(-sigma))
 
 
 def conditionals_from_scores(
@@ -144,19 +118,14 @@ def conditionals_from_scores(
     return torch.log(torch.clamp_min(score - mean + alpha * mean, 0))
 
 
-def _text(
-    process: Masked | Uniform,
-    length: int,
-    trunk: Callable[[Tensor, Tensor], Tensor],
-    head: Callable[[Tensor], Tensor],
-    device: torch.device | str,
-    time_free: bool,
-) -> Network:
+def _text(module: Transformer, process: Masked | Uniform, length: int, device: Device, time_free: bool) -> Network:
+    schedule = process.schedule
+    scores = isinstance(process, Uniform)
     return from_network(
         process,
         length=length,
-        trunk=trunk,
-        head=head,
+        trunk=partial(_score_trunk, module, schedule) if scores else module.at(None if time_free else schedule),
+        head=partial(_score_head, module) if scores else module.head,
         time_free=time_free,
         device=device,
         tokenizer=GPT2() if process.states == GPT2_TOKENS else None,
@@ -164,54 +133,34 @@ def _text(
     )
 
 
-def _total_noise(schedule: Schedule, t: Tensor) -> Tensor:
-    return -torch.log(schedule.alpha(t))
-
-
-def _find(kind: str, source: str | Path, config: Config | None) -> Checkpoint:
+def _find(kind: str, source: str | Path, config: Config | None) -> tuple[Path, dict[str, Any]]:
     found = find(source, kind)
-    return Checkpoint(found.path, found.config | dict(config or {}))
+    return found.path, found.config | dict(config or {})
 
 
 def _transformer(
-    found: Checkpoint, dtype: torch.dtype | None, device: torch.device | str, masked: bool, conditioned: bool
+    path: Path, config: Config, dtype: Dtype, device: Device, masked: bool, conditioned: bool
 ) -> Transformer:
-    dtype = torch.float32 if dtype is None else dtype
-    require(dtype.is_floating_point, "dtype", dtype, "give a floating-point one, such as torch.bfloat16")
-    tensors = read_weights(found.path, BUFFERS)
-    what = f"weights={str(found.path)!r}"
-    with torch.device("meta"):
-        module = Transformer(_sizes(found.config, tensors, masked, conditioned, what))
-    module = module.to(dtype).to_empty(device=device)
-    fit(module, tensors, what)
-    return module.eval().requires_grad_(False)
+    what, tensors = f"weights={str(path)!r}", read_weights(path, BUFFERS)
+    shapes = Shapes(tensors, what, "give those of another model")
+    return built(lambda: Transformer(_sizes(config, shapes, masked, conditioned)), tensors, what, dtype, device)
 
 
-def _sizes(config: Config, tensors: Weights, masked: bool, conditioned: bool, what: str) -> Sizes:
+def _sizes(config: Config, shapes: Shapes, masked: bool, conditioned: bool) -> Sizes:
     """Sizes as the configuration has them; what it leaves out is read off the weights."""
-
-    def width(name: str, axis: int, otherwise: int | None = None) -> int:
-        there = name in tensors and tensors[name].ndim > axis
-        if not there and otherwise is not None:
-            return otherwise
-        few = ", ".join(list(tensors)[:4])
-        if not there:
-            raise ValueError(f"{what}: no {name} among the weights ({few}, ...); give those of another model")
-        return tensors[name].shape[axis]
 
     def number(*names: str) -> int | None:
         return _entry(config, *names, default=None)
 
     table = "vocab_embed.embedding"
-    channels = number("vocab_size") or width(table, 0)
-    hidden = number("hidden_size", "hidden_dim") or width(table, 1)
-    numbers = [int(found[1]) for found in map(re.compile(r"blocks\.(\d+)\.").match, tensors) if found]
+    channels = number("vocab_size") or shapes.width(table, 0)
+    hidden = number("hidden_size", "hidden_dim") or shapes.width(table, 1)
     return Sizes(
         tokens=number("tokens") or channels - masked,
         hidden=hidden,
-        blocks=number("n_blocks") or max(numbers, default=0) + 1,
-        heads=number("n_heads") or hidden // (2 * width("rotary_emb.inv_freq", 0)),
-        cond_dim=(number("cond_dim") or width("sigma_map.mlp.2.weight", 0, 128)) if conditioned else None,
+        blocks=number("n_blocks") or shapes.count(r"blocks\.(\d+)\."),
+        heads=number("n_heads") or hidden // (2 * shapes.width("rotary_emb.inv_freq", 0)),
+        cond_dim=(number("cond_dim") or shapes.width("sigma_map.mlp.2.weight", 0, 128)) if conditioned else None,
         masked=masked,
     )
 

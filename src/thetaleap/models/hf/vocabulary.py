@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.checks import require
-from .masked_lm import _line
+from .hub import first_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Vocabulary:
                 given, add_generation_prompt=True, tokenize=True, return_dict=False
             )
         except Exception as error:  # templates are programs, and fail in their own ways
-            raise ValueError(f"messages={given!r}: the chat template refuses them ({_line(error)})") from None
+            raise ValueError(f"messages={given!r}: the chat template refuses them ({first_line(error)})") from None
         return self._clean(ids, given[-1]["content"] if given else "")
 
     def until_end(self, ids: Sequence[int]) -> list[int]:

@@ -6,7 +6,6 @@ The layout is that of the public weights of Besnier and Chen (2023, arXiv:2310.1
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ...core.checks import require, require_count
 from ...core.processes import Masked
 from ..network import Network, from_network
-from ..weights import Weights, find, fit, read_weights
+from ..weights import Device, Dtype, Shapes, Weights, built, find, read_weights
 from .vqgan import vqgan as read_vqgan
 
 CODES, HEADS = 1024, 16
@@ -26,23 +25,16 @@ CODES, HEADS = 1024, 16
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a network is.
-
-    Args:
-        codes: values of a position, S.
-        classes: number of labels.
-        side: height and width, in codes.
-        hidden: width.
-        inner: width within the perceptrons.
-        blocks: depth.
-        heads: attention heads.
-    """
+    """How large a network is."""
 
     codes: int
+    """Values of a position, S."""
     classes: int
     side: int
+    """Height and width, in codes."""
     hidden: int
     inner: int
+    """Width within the perceptrons."""
     blocks: int
     heads: int
 
@@ -56,35 +48,29 @@ class Sizes:
         return self.codes + 1 + self.classes + 1
 
 
-class Attend(nn.Module):
-    def __init__(self, sizes: Sizes) -> None:
+class Residual(nn.Module):
+    """Attention, ``mha``, or a perceptron, ``net``, behind a norm and added to what came in."""
+
+    def __init__(self, sizes: Sizes, kind: str) -> None:
         super().__init__()
-        self.mha = nn.MultiheadAttention(sizes.hidden, sizes.heads, batch_first=True)
-
-    def forward(self, x: Float[Tensor, "b d h"]) -> Float[Tensor, "b d h"]:
-        return self.mha(x, x, x, need_weights=False)[0]
-
-
-class Perceptron(nn.Module):
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        first, last = nn.Linear(sizes.hidden, sizes.inner), nn.Linear(sizes.inner, sizes.hidden)
-        self.net = nn.Sequential(first, nn.GELU(), nn.Identity(), last)
-
-    def forward(self, x: Float[Tensor, "b d h"]) -> Float[Tensor, "b d h"]:
-        return self.net(x)
-
-
-class Normed(nn.Module):
-    """A layer behind a norm, added to what came in."""
-
-    def __init__(self, hidden: int, layer: nn.Module) -> None:
-        super().__init__()
+        hidden, inner = sizes.hidden, sizes.inner
         self.norm = nn.LayerNorm(hidden)
-        self.fn = layer
+        layer = {
+            "mha": lambda: nn.MultiheadAttention(hidden, sizes.heads, batch_first=True),
+            "net": lambda: nn.Sequential(nn.Linear(hidden, inner), nn.GELU(), nn.Identity(), nn.Linear(inner, hidden)),
+        }
+        self.fn = nn.ModuleDict({kind: layer[kind]()})
 
     def forward(self, x: Float[Tensor, "b d h"]) -> Float[Tensor, "b d h"]:
-        return x + self.fn(self.norm(x))
+        normed = self.norm(x)
+        if "mha" in self.fn:
+            return x + self.fn["mha"](normed, normed, normed, need_weights=False)[0]
+        return x + self.fn["net"](normed)
+
+
+def _normed_linear(hidden: int) -> list[nn.Module]:
+    """Where the training code has dropout there is nothing, so that layers keep their numbers."""
+    return [nn.LayerNorm(hidden, eps=1e-12), nn.Identity(), nn.Linear(hidden, hidden)]
 
 
 class MaskGIT(nn.Module):
@@ -101,27 +87,10 @@ class MaskGIT(nn.Module):
         hidden, tokens = sizes.hidden, sizes.side**2 + 1
         self.tok_emb = nn.Embedding(sizes.channels, hidden)
         self.pos_emb = nn.Parameter(torch.zeros(1, tokens, hidden))
-        # where the training code has dropout there is nothing, so that layers keep their numbers
-        self.first_layer = nn.Sequential(
-            nn.LayerNorm(hidden, eps=1e-12),
-            nn.Identity(),
-            nn.Linear(hidden, hidden),
-            nn.GELU(),
-            nn.LayerNorm(hidden, eps=1e-12),
-            nn.Identity(),
-            nn.Linear(hidden, hidden),
-        )
-        blocks = (
-            nn.Sequential(Normed(hidden, Attend(sizes)), Normed(hidden, Perceptron(sizes))) for _ in range(sizes.blocks)
-        )
+        self.first_layer = nn.Sequential(*_normed_linear(hidden), nn.GELU(), *_normed_linear(hidden))
+        blocks = (nn.Sequential(Residual(sizes, "mha"), Residual(sizes, "net")) for _ in range(sizes.blocks))
         self.transformer = nn.ModuleDict({"layers": nn.Sequential(*blocks)})
-        self.last_layer = nn.Sequential(
-            nn.LayerNorm(hidden, eps=1e-12),
-            nn.Identity(),
-            nn.Linear(hidden, hidden),
-            nn.GELU(),
-            nn.LayerNorm(hidden, eps=1e-12),
-        )
+        self.last_layer = nn.Sequential(*_normed_linear(hidden), nn.GELU(), nn.LayerNorm(hidden, eps=1e-12))
         self.bias = nn.Parameter(torch.zeros(tokens, sizes.channels))
 
     def trunk(self, x: Int64[Tensor, "b d"], labels: Int64[Tensor, " b"]) -> Float[Tensor, "b d k"]:
@@ -144,8 +113,8 @@ def maskgit(
     vqgan: str | Path | None = None,
     codes: int = CODES,
     heads: int = HEADS,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
+    dtype: Dtype = None,
+    device: Device = "cpu",
 ) -> Network:
     """A MaskGIT: masked, time-free, with labels for `guided`, and positions in the plane.
 
@@ -160,27 +129,18 @@ def maskgit(
     """
     require_count("codes", codes, least=2)
     require_count("heads", heads)
-    dtype = torch.float32 if dtype is None else dtype
-    require(dtype.is_floating_point, "dtype", dtype, "give a floating-point one, such as torch.bfloat16")
     path = find(source, "maskgit").path
     tensors, what = read_weights(path), f"weights={str(path)!r}"
-    with torch.device("meta"):
-        module = MaskGIT(_sizes(tensors, codes, heads, what))
-    module = module.to(dtype).to_empty(device=device)
-    fit(module, tensors, what)
-    module = module.eval().requires_grad_(False)
+    module = built(lambda: MaskGIT(_sizes(tensors, codes, heads, what)), tensors, what, dtype, device)
     pictures = None if vqgan is None else read_vqgan(vqgan, dtype, device)
     if pictures is not None:
         same = pictures.sizes.codes == codes
         require(same, "vqgan", str(vqgan), f"has {pictures.sizes.codes} codes, but the model {codes}; give its own")
 
-    def trunk(x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
-        return module.trunk(x, labels)
-
     return from_network(
         Masked(codes),
         length=module.sizes.side**2,
-        trunk=trunk,
+        trunk=lambda x, t, labels: module.trunk(x, labels),
         head=module.head,
         time_free=True,
         device=device,
@@ -191,28 +151,20 @@ def maskgit(
 
 
 def _sizes(tensors: Weights, codes: int, heads: int, what: str) -> Sizes:
-    def width(name: str, axis: int) -> int:
-        there = name in tensors and tensors[name].ndim > axis
-        if not there:
-            few = ", ".join(list(tensors)[:4])
-            raise ValueError(f"{what}: no {name} among the weights ({few}, ...); give those of a MaskGIT")
-        return tensors[name].shape[axis]
-
-    channels, tokens = width("tok_emb.weight", 0), width("pos_emb", 1)
+    shapes = Shapes(tensors, what, "give those of a MaskGIT")
+    channels, tokens = shapes.width("tok_emb.weight", 0), shapes.width("pos_emb", 1)
     side = math.isqrt(tokens - 1)
     square = tokens == side**2 + 1 and side > 0
     require(square, f"pos_emb of {what}", tokens, "must be the positions of a square, and one for the label")
     classes = channels - codes - 2
-    require(
-        classes > 0, "codes", codes, f"there are {channels} embeddings, for codes, mask, labels and none; give less"
-    )
-    numbers = [int(found[1]) for found in map(re.compile(r"transformer\.layers\.(\d+)\.").match, tensors) if found]
+    remedy = f"there are {channels} embeddings, for codes, mask, labels and none; give less"
+    require(classes > 0, "codes", codes, remedy)
     return Sizes(
         codes=codes,
         classes=classes,
         side=side,
-        hidden=width("tok_emb.weight", 1),
-        inner=width("transformer.layers.0.1.fn.net.0.weight", 0),
-        blocks=max(numbers, default=0) + 1,
+        hidden=shapes.width("tok_emb.weight", 1),
+        inner=shapes.width("transformer.layers.0.1.fn.net.0.weight", 0),
+        blocks=shapes.count(r"transformer\.layers\.(\d+)\."),
         heads=heads,
     )

@@ -1,12 +1,12 @@
 """The decoder of a VQGAN (Esser et al. 2021, arXiv:2012.09841): from codes to images.
 
 It has the names and shapes of the taming-transformers weights, such as ``last.ckpt`` of its ImageNet model with 1024
-codes, 16 pixels apart. All sizes are read off the shapes, so that ``model.yaml`` is not needed.
+codes, 16 pixels apart. All sizes are read off the shapes, so that ``model.yaml`` is not needed. `diffusers.VQModel` is
+not used: it would make diffusers a requirement, and needs these weights renamed and their sizes given.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from ...core.checks import require
-from ..weights import Weights, fit, read_weights
+from ..weights import Device, Dtype, Shapes, Weights, built, read_weights
 
 GROUPS = 32
 """Of channels that are normed together."""
@@ -30,24 +30,19 @@ CALLBACK = "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a decoder is.
-
-    Args:
-        codes: number of codes.
-        embedding: width of a code.
-        latent: channels that go into the decoder.
-        widths: channels of each level, from pixels to codes.
-        blocks: residual blocks of a level.
-        attentive: levels whose blocks are followed by attention.
-        colours: channels of an image.
-    """
+    """How large a decoder is."""
 
     codes: int
     embedding: int
+    """Width of a code."""
     latent: int
+    """Channels that go into the decoder."""
     widths: tuple[int, ...]
+    """Channels of each level, from pixels to codes."""
     blocks: int
+    """Residual blocks of a level."""
     attentive: frozenset[int]
+    """Levels whose blocks are followed by attention."""
     colours: int
 
 
@@ -82,28 +77,6 @@ class Attention(nn.Module):
         return x + self.proj_out(mixed.transpose(1, 2).unflatten(2, x.shape[2:]))
 
 
-class Upsample(nn.Module):
-    """Twice the height and width."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
-
-    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 2*h 2*w"]:
-        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
-
-
-class Middle(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.block_1 = Residual(width, width)
-        self.attn_1 = Attention(width)
-        self.block_2 = Residual(width, width)
-
-    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return self.block_2(self.attn_1(self.block_1(x)))
-
-
 class Level(nn.Module):
     """Residual blocks, each with attention behind it or not, and then, but for the last, twice the size."""
 
@@ -111,14 +84,16 @@ class Level(nn.Module):
         super().__init__()
         self.block = nn.ModuleList(Residual(before if n == 0 else after, after) for n in range(blocks))
         self.attn = nn.ModuleList(Attention(after) for _ in range(blocks if attentive else 0))
-        self.upsample = None if last else Upsample(after)
+        self.upsample = None if last else nn.ModuleDict({"conv": nn.Conv2d(after, after, 3, padding=1)})
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k ..."]:
         for n, block in enumerate(self.block):
             x = block(x)
             if self.attn:
                 x = self.attn[n](x)
-        return x if self.upsample is None else self.upsample(x)
+        if self.upsample is None:
+            return x
+        return self.upsample["conv"](F.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
 class Decoder(nn.Module):
@@ -126,7 +101,9 @@ class Decoder(nn.Module):
         super().__init__()
         widths, top = sizes.widths, len(sizes.widths) - 1
         self.conv_in = nn.Conv2d(sizes.latent, widths[top], 3, padding=1)
-        self.mid = Middle(widths[top])
+        width = widths[top]
+        layers = {"block_1": Residual(width, width), "attn_1": Attention(width), "block_2": Residual(width, width)}
+        self.mid = nn.ModuleDict(layers)
         self.up = nn.ModuleList(
             Level(widths[min(n + 1, top)], width, sizes.blocks, n in sizes.attentive, last=n == 0)
             for n, width in enumerate(widths)
@@ -135,9 +112,9 @@ class Decoder(nn.Module):
         self.conv_out = nn.Conv2d(widths[0], sizes.colours, 3, padding=1)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b colours height width"]:
-        x = self.mid(self.conv_in(x))
-        for level in reversed(self.up):
-            x = level(x)
+        x = self.conv_in(x)
+        for layer in (*self.mid.values(), *reversed(self.up)):
+            x = layer(x)
         return self.conv_out(F.silu(self.norm_out(x)))
 
 
@@ -164,7 +141,7 @@ class VQGAN(nn.Module):
         return ((self.decoder(self.post_quant_conv(embedded)) + 1) / 2).clamp(0, 1)
 
 
-def vqgan(source: str | Path, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> VQGAN:
+def vqgan(source: str | Path, dtype: Dtype = None, device: Device = "cpu") -> VQGAN:
     """The decoder in a file of weights: ``last.ckpt`` of taming-transformers, or a .safetensors file.
 
     Args:
@@ -177,11 +154,7 @@ def vqgan(source: str | Path, dtype: torch.dtype | None = None, device: torch.de
         tensors = read_weights(path)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(IGNORED)}
     what = f"vqgan={str(path)!r}"
-    with torch.device("meta"):
-        module = VQGAN(_sizes(tensors, what))
-    module = module.to(torch.float32 if dtype is None else dtype).to_empty(device=device)
-    fit(module, tensors, what)
-    return module.eval().requires_grad_(False)
+    return built(lambda: VQGAN(_sizes(tensors, what)), tensors, what, dtype, device)
 
 
 class _Note:
@@ -189,23 +162,18 @@ class _Note:
 
 
 def _sizes(tensors: Weights, what: str) -> Sizes:
-    def width(name: str, axis: int) -> int:
-        there = name in tensors and tensors[name].ndim > axis
-        if not there:
-            raise ValueError(f"{what}: no {name} among the weights ({', '.join(list(tensors)[:4])}, ...); give a VQGAN")
-        return tensors[name].shape[axis]
-
-    places = [re.match(r"decoder\.up\.(\d+)\.(block|attn)\.(\d+)\.", name) for name in tensors]
-    found = {(int(place[1]), place[2], int(place[3])) for place in places if place}
-    levels = 1 + max((level for level, _, _ in found), default=0)
+    shapes = Shapes(tensors, what, "give a VQGAN")
     return Sizes(
-        codes=width("quantize.embedding.weight", 0),
-        embedding=width("quantize.embedding.weight", 1),
-        latent=width("post_quant_conv.weight", 0),
-        widths=tuple(width(f"decoder.up.{level}.block.0.conv1.weight", 0) for level in range(levels)),
-        blocks=1 + max((n for _, _, n in found), default=0),
-        attentive=frozenset(level for level, kind, _ in found if kind == "attn"),
-        colours=width("decoder.conv_out.weight", 0),
+        codes=shapes.width("quantize.embedding.weight", 0),
+        embedding=shapes.width("quantize.embedding.weight", 1),
+        latent=shapes.width("post_quant_conv.weight", 0),
+        widths=tuple(
+            shapes.width(f"decoder.up.{level}.block.0.conv1.weight", 0)
+            for level in range(shapes.count(r"decoder\.up\.(\d+)\.(?:block|attn)\.\d+\."))
+        ),
+        blocks=shapes.count(r"decoder\.up\.\d+\.(?:block|attn)\.(\d+)\."),
+        attentive=frozenset(int(level) for (level,) in shapes.numbers(r"decoder\.up\.(\d+)\.attn\.\d+\.")),
+        colours=shapes.width("decoder.conv_out.weight", 0),
     )
 
 

@@ -1,8 +1,9 @@
-"""What the oracles share: the contract, rows on demand, messages that do not underflow, and checks."""
+"""What the oracles share: contract and base, true samples, rows on demand, messages without underflow, checks."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -11,9 +12,11 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...core.checks import require
+from ...core.checks import require, require_count
 from ...core.evaluation import Denoiser, Duplicates
+from ...core.noise import CPU, Draw, Stream
 from ...core.processes import Masked, Process
+from ...core.wrapped import Wrapped
 
 MOST_ENTRIES = 2**24
 """Numbers in the largest table an oracle is made of."""
@@ -43,6 +46,65 @@ class Oracle(Denoiser, Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Law(ABC):
+    """The base of oracles: a law of clean sequences under a forward process."""
+
+    process: Process
+    horizon: float
+    device = CPU
+
+    @property
+    def time_free(self) -> bool:
+        return self.process.mask is not None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return None
+
+    @property
+    @abstractmethod
+    def length(self) -> int: ...
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """`x` checked to be clean sequences."""
+        return tokens(x, self.length, self.process.states)
+
+
+@dataclass(frozen=True, eq=False)
+class AroundOracle(Wrapped):
+    """A model whose truth is that of the oracle inside."""
+
+    @property
+    def _truth(self) -> Oracle:
+        if not isinstance(self.model, Oracle):
+            name = type(self.model).__name__
+            raise ValueError(f"model={name}: knows no log_prob, entropy or draw; wrap an oracle")
+        return self.model
+
+    def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
+        return self._truth.log_prob(x)
+
+    def entropy(self) -> float:
+        return self._truth.entropy()
+
+    def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
+        return self._truth.draw(num, seed)
+
+
+def ancestral(
+    num: int, seed: int, length: int, weights: Callable[[int, list[Tensor]], Tensor]
+) -> Int64[Tensor, "num d"]:
+    """True samples, position by position: ``weights(position, columns before it)`` is the law of the next column."""
+    require_count("num", num)
+    noise, each = Stream(seed, 0, num), torch.arange(num)
+    columns: list[Tensor] = []
+    for position in range(length):
+        law = weights(position, columns).expand(num, -1)
+        columns.append(noise.at(position)(Draw.DRAW).choose(each, 1, law, stay=False))
+    return torch.stack(columns, 1)
+
+
 @dataclass(frozen=True)
 class OnDemand:
     """Conditionals computed by a function of the positions asked for."""
@@ -59,8 +121,7 @@ class OnDemand:
 
 def _log_or_flat(weights: Float64[Tensor, "n S"]) -> Float64[Tensor, "n S"]:
     """Logarithms; a row of zeros, a position whose surroundings the law cannot produce, becomes uniform."""
-    impossible = (weights.amax(1, keepdim=True) == 0).expand_as(weights)
-    return torch.where(impossible, 0.0, weights.log())
+    return torch.where(weights.amax(1, keepdim=True) == 0, 0.0, weights.log())
 
 
 def on_demand(solve: Callable[[Tensor], Tensor], x: Int64[Tensor, "b d"], states: int, entries: int) -> OnDemand:

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from ...core.checks import probability_table, require, require_count
 from ...core.evaluation import Conditionals
-from ...core.noise import CPU, Stream
 from ...core.processes import Masked, Process
-from ._common import checked_horizon, entropy_of, masked, tokens
-from .gaps import gaps
+from ._common import Law, OnDemand, ancestral, checked_horizon, entropy_of, masked
 from .kgrams import Step, as_step, kgrams
 
 MOST_EQUATIONS = 1024
@@ -23,21 +21,22 @@ MOST_ROUNDS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
-class MarkovChain:
+class MarkovChain(Law):
     """``P(x) = initial[x_1, ..., x_k] prod_l transition[x_{l-k}, ..., x_l]`` under a masked process.
 
     An evaluation costs O(length), with powers of the matrix for k = 1; for larger k it passes messages over k-grams,
     O(length S^(k+1)) for each sample asked about.
     """
 
+    process: Masked
     initial: Float64[Tensor, ...]
     transition: Float64[Tensor, ...]
-    length: int
-    process: Masked
-    horizon: float
+    positions: int
     evaluate: Callable[[Tensor], Conditionals] = field(repr=False)
-    time_free = True
-    device = CPU
+
+    @property
+    def length(self) -> int:
+        return self.positions
 
     @property
     def order(self) -> int:
@@ -56,7 +55,7 @@ class MarkovChain:
         return self.evaluate(x)
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
-        x, k = tokens(x, self.length, self.process.states), self.order
+        x, k = self.tokens(x), self.order
         grams = tuple(x[:, n : self.length - k + n] for n in range(k + 1))
         return self.initial[tuple(x[:, :k].T)].log() + self.transition[grams].log().sum(1)
 
@@ -67,15 +66,12 @@ class MarkovChain:
         return float(entropy_of(self.initial.flatten())) + sum(float((law * rate).sum()) for law in laws)
 
     def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
-        require_count("num", num)
-        noise, each, states = Stream(seed, 0, num), torch.arange(num), self.process.states
-        columns: list[Tensor] = []
-        for position in range(self.length):
+        def weights(position: int, columns: list[Tensor]) -> Tensor:
             short = position < self.order  # one of the first, drawn from what `initial` says about a shorter start
-            table = self.initial.reshape(*[states] * (position + 1), -1).sum(-1) if short else self.transition
-            weights = table[tuple(columns[-self.order :])]
-            columns.append(noise.at(position)("draw").choose(each, 1, weights.expand(num, -1), stay=False))
-        return torch.stack(columns, 1)
+            table = self.initial.flatten(position + 1).sum(-1) if position + 1 < self.order else self.initial
+            return (table if short else self.transition)[tuple(columns[-self.order :])]
+
+        return ancestral(num, seed, self.length, weights)
 
 
 def markov_chain(
@@ -102,8 +98,8 @@ def markov_chain(
     process = masked(process, states, "Markov chain")
     first = _stationary(p) if initial is None else probability_table("initial", initial)
     require(first.shape == p.shape[1:], "initial shape", tuple(first.shape), f"give {tuple(p.shape[1:])}")
-    evaluation = gaps(p, _position_laws(first, p, length)) if order == 1 else kgrams(first, p, length)
-    return MarkovChain(first, p, length, process, checked_horizon(process, horizon), evaluation)
+    evaluation = _gaps(p, _position_laws(first, p, length)) if order == 1 else kgrams(first, p, length)
+    return MarkovChain(process, checked_horizon(process, horizon), first, p, length, evaluation)
 
 
 def _moved(law: Tensor, step: Step) -> Tensor:
@@ -163,3 +159,43 @@ def _by_rounds(transition: Tensor) -> Tensor:
         f"initial=None: the chain has not come to rest after {MOST_ROUNDS} steps (it still moves by {off:.1e}), so "
         "its stationary law is not known; give initial, the law of the first positions"
     )
+
+
+# --- conditionals of a chain of order one
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """Conditionals of a chain of order one, by the nearest seen positions: m to the left and n to the right,
+    ``P(x_l = v | others) ∝ (T^m)[x_{l-m}, v] (T^n)[v, x_{l+n}]``."""
+
+    powers: Float64[Tensor, "length S S"] = field(repr=False)
+    starts: Float64[Tensor, "length S"] = field(repr=False)
+
+    def __call__(self, x: Int64[Tensor, "b d"]) -> OnDemand:
+        length, mask = self.starts.shape
+        seen, place = x != mask, torch.arange(length)
+        left = torch.where(seen, place, -1).cummax(1).values
+        right = torch.where(seen, place, length).flip(1).cummin(1).values.flip(1)
+        pad = torch.nn.functional.pad  # a position does not see itself
+        left = pad(left, (1, 0), value=-1)[:, :-1].flatten()
+        right = pad(right, (0, 1), value=length)[:, 1:].flatten()
+        return OnDemand(lambda positions: self._between(x, positions, left[positions], right[positions]))
+
+    def _between(self, x: Tensor, positions: Tensor, left: Tensor, right: Tensor) -> Float64[Tensor, "n S"]:
+        """``P(value | nearest seen positions)``: the way from the left one times the way to the right one."""
+        length, states = self.starts.shape
+        row, position = positions // length, positions % length
+        before, after = x[row, left.clamp_min(0)], x[row, right.clamp_max(length - 1)]
+        way_in = self.powers[(position - left).clamp_max(length - 1), before.clamp_max(states - 1)]
+        way_in = torch.where((left >= 0).unsqueeze(1), way_in, self.starts[position])
+        way_out = self.powers[(right - position).clamp_max(length - 1), :, after.clamp_max(states - 1)]
+        return way_in * torch.where((right < length).unsqueeze(1), way_out, 1.0)
+
+
+def _gaps(transition: Float64[Tensor, "S S"], starts: Float64[Tensor, "length S"]) -> Gaps:
+    """The gaps of a chain whose positions have the laws `starts`."""
+    powers = [torch.eye(len(transition), dtype=torch.float64)]
+    for _ in range(len(starts) - 1):
+        powers.append(powers[-1] @ transition)
+    return Gaps(torch.stack(powers), starts)

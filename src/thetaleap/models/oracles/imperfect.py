@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.checks import finite, require, require_count
 from ...core.evaluation import Conditionals, Denoiser, Duplicates
 from ...core.noise import WORD
-from ._wrapped import Wrapped
+from ._common import AroundOracle
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Disturbed:
 
 
 @dataclass(frozen=True, eq=False)
-class Noisy(Wrapped):
+class Noisy(AroundOracle):
     """`model` with errors. Its `log_prob`, `entropy` and `draw` are the truth: those of the model without errors."""
 
     scale: float

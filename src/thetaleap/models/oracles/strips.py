@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...core.checks import finite, require, require_count
 from ...core.evaluation import Conditionals
-from ...core.noise import CPU, Stream, inverse_cdf
+from ...core.noise import Draw, Stream, inverse_cdf
 from ...core.processes import Masked, Process
-from ._common import AT_ONCE, checked_horizon, evidence, masked, on_demand, scaled, tokens
+from ._common import AT_ONCE, Law, checked_horizon, evidence, masked, on_demand, scaled
 
 MOST_COLUMNS = 4096
 BLOCK = 64
@@ -60,23 +60,20 @@ def _kronecker(matrix: Tensor, power: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Strip:
+class Strip(Law):
     """``P(x) ∝ exp(sum_neighbours bond[x_i, x_j] + sum_i position[x_i])`` on a grid with free boundaries.
 
     `bond` is symmetric. Positions are numbered row by row. An evaluation passes messages from column to column, at a
     cost of O(width height S^(height+1)) for each sample asked about.
     """
 
+    process: Masked
     bond: Float64[Tensor, "S S"]
     position: Float64[Tensor, " S"]
     height: int
     width: int
-    process: Masked
-    horizon: float
     weights: Transfer = field(repr=False)
     log_z: float
-    time_free = True
-    device = CPU
 
     @property
     def length(self) -> int:
@@ -114,7 +111,7 @@ class Strip:
         return messages
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
-        grid = tokens(x, self.length, self.process.states).unflatten(1, self.shape)
+        grid = self.tokens(x).unflatten(1, self.shape)
         vertical = self.bond[grid[:, :-1], grid[:, 1:]].sum((1, 2))
         horizontal = self.bond[grid[:, :, :-1], grid[:, :, 1:]].sum((1, 2))
         return vertical + horizontal + self.position[grid].sum((1, 2)) - self.log_z
@@ -135,7 +132,7 @@ class Strip:
         right = self._from_the_right(nothing.unflatten(0, self.shape))
         columns = [torch.full((self.height, num), states)]  # before the first: a value without any pull
         for c in range(self.width):
-            u, law = noise.at(c)("draw").uniform(num), self.weights.column * right.pop()[0]
+            u, law = noise.at(c)(Draw.DRAW).uniform(num), self.weights.column * right.pop()[0]
             columns.append(self._next_column(columns[-1], law, u))
         return torch.stack(columns[1:], 2).movedim(0, 1).flatten(1)
 
@@ -160,7 +157,7 @@ def _product(rows: Float64[Tensor, "h b S"]) -> Message:
 def _leave_one_out(column: Message, seen: Float64[Tensor, "h b S"], result: Float64[Tensor, "h b S"]) -> None:
     """For each row, sum a column's weights over all other rows as far as they agree with what is seen there.
 
-    Rows above are summed out once and for all, so that all of it costs as much as a few looks at the column.
+    Rows above are summed out once and for all, so that all of it costs as much as a few passes over the column.
     """
     height, batch, states = seen.shape
     below = column
@@ -199,7 +196,7 @@ def _strip(
     remedy = f"at most {MOST_SPREAD:g}, or they underflow; lower the coupling, the field or the height"
     require(spread <= MOST_SPREAD, "spread of a column's log-weights", spread, remedy)
     log_z = float(_log_z(bond, position, height, width))
-    return Strip(bond, position, height, width, process, checked_horizon(process, horizon), weights, log_z)
+    return Strip(process, checked_horizon(process, horizon), bond, position, height, width, weights, log_z)
 
 
 def ising(
@@ -223,12 +220,7 @@ def ising(
 
 
 def potts(
-    states: int,
-    height: int,
-    width: int,
-    coupling: float,
-    process: Process | None = None,
-    horizon: float | None = None,
+    states: int, height: int, width: int, coupling: float, process: Process | None = None, horizon: float | None = None
 ) -> Strip:
     """A masked Potts model: ``P ∝ exp(coupling * (number of neighbours that are equal))``, free boundaries.
 

@@ -12,32 +12,21 @@ from torch import Tensor
 
 from ...core.checks import probability_table, require, require_count
 from ...core.evaluation import Conditionals, Duplicates
-from ...core.noise import CPU, Use, philox
+from ...core.noise import Use, philox
 from ...core.processes import Process
-from ._common import MOST_ENTRIES, OnDemand, checked_horizon, entropy_of, tokens
+from ._common import MOST_ENTRIES, Law, OnDemand, checked_horizon, entropy_of
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class Joint(Law):
     """A table of probabilities of all sequences, under any process."""
 
     p0: Float64[Tensor, ...]
-    process: Process
-    horizon: float
     table: Callable[[float], Tensor] = field(repr=False)
-    device = CPU
 
     @property
     def length(self) -> int:
         return self.p0.ndim
-
-    @property
-    def shape(self) -> None:
-        return None
-
-    @property
-    def time_free(self) -> bool:
-        return self.process.mask is not None
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         states, length = self.process.states, self.length
@@ -67,7 +56,7 @@ class Joint:
         return result
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
-        return self.p0[tuple(tokens(x, self.length, self.process.states).T)].log()
+        return self.p0[tuple(self.tokens(x).T)].log()
 
     def entropy(self) -> float:
         return float(entropy_of(self.p0.flatten()))
@@ -87,12 +76,7 @@ def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
     states = process.states
     require(p.ndim > 0 and set(p.shape) == {states}, "p0 shape", tuple(p.shape), f"give (S,)*d with S = {states}")
     size = (states + (process.mask is not None)) ** p.ndim
-    require(
-        size <= MOST_ENTRIES,
-        "p0 entries",
-        size,
-        f"tables of at most {MOST_ENTRIES} entries; use markov_chain",
-    )
+    require(size <= MOST_ENTRIES, "p0 entries", size, f"tables of at most {MOST_ENTRIES} entries; use markov_chain")
     if process.mask is None:
         table = lru_cache(maxsize=16)(lambda t: _leave_one_out(p, process, t))
     else:
@@ -104,7 +88,7 @@ def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
         def table(t: float) -> Tensor:
             return marginals
 
-    return Joint(p, process, checked_horizon(process, horizon), table)
+    return Joint(process, checked_horizon(process, horizon), p, table)
 
 
 def _leave_one_out(p0: Tensor, process: Process, t: float) -> Float64[Tensor, " size"]:

@@ -13,13 +13,13 @@ from torch import Tensor
 from ...core.checks import finite, require, require_count
 from ...core.evaluation import Conditionals
 from ...core.processes import Process
-from ._common import MOST_ENTRIES, tokens
-from ._wrapped import Wrapped
+from ..tokenizers import Letters
+from ._common import MOST_ENTRIES, AroundOracle, tokens
 from .chains import MarkovChain, markov_chain
 
 
 @dataclass(frozen=True, eq=False)
-class MarkovText(Wrapped):
+class MarkovText(AroundOracle):
     """A Markov chain, `model`, whose value n stands for the character ``alphabet[n]``."""
 
     model: MarkovChain
@@ -30,15 +30,12 @@ class MarkovText(Wrapped):
 
     def encode(self, text: str) -> Int64[Tensor, " n"]:
         """The values of the characters of `text`."""
-        place = {character: n for n, character in enumerate(self.alphabet)}
-        for n, character in enumerate(text):
-            require(character in place, f"text[{n}]", character, f"not in the alphabet; use {self.alphabet!r}")
-        return torch.tensor([place[character] for character in text], dtype=torch.int64)
+        return torch.tensor(Letters(self.alphabet).encode(text), dtype=torch.int64)
 
     def decode(self, x: Int64[Tensor, "b n"]) -> list[str]:
         """The texts of clean sequences of any length."""
         rows = tokens(x, x.shape[-1], len(self.alphabet)).tolist()
-        return ["".join(self.alphabet[value] for value in row) for row in rows]
+        return [Letters(self.alphabet).decode(row) for row in rows]
 
 
 def markov_text(

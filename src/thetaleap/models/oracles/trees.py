@@ -9,34 +9,26 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...core.checks import probability_table, require, require_count
+from ...core.checks import probability_table, require
 from ...core.evaluation import Conditionals
-from ...core.noise import CPU, Stream
 from ...core.processes import Masked, Process
-from ._common import checked_horizon, entropy_of, evidence, masked, on_demand, scaled, tokens
+from ._common import Law, ancestral, checked_horizon, entropy_of, evidence, masked, on_demand, scaled
 
 Message = Float64[Tensor, "b S"]
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class Tree(Law):
     """``P(x) = root[x_0] prod_l edges[l][x_parent(l), x_l]`` under a masked process. An evaluation costs O(d S^2)."""
 
+    process: Masked
     parents: tuple[int, ...]
     root: Float64[Tensor, " S"]
     edges: Float64[Tensor, "d S S"]
-    process: Masked
-    horizon: float
-    time_free = True
-    device = CPU
 
     @property
     def length(self) -> int:
         return len(self.parents)
-
-    @property
-    def shape(self) -> None:
-        return None
 
     @property
     def children(self) -> list[list[int]]:
@@ -60,8 +52,7 @@ class Tree:
         return torch.stack(above, 1) * torch.stack(below, 1)
 
     def _upward(self, children: list[list[int]], seen: Float64[Tensor, "d b S"]) -> tuple[list[Message], list[Message]]:
-        """For each position, what is seen below it given its own value, and given its parent's (with what itself
-        shows)."""
+        """For each position, what is seen below it given its own value; and, itself included, given its parent's."""
         below = [torch.ones_like(seen[0])] * self.length
         up = list(below)
         for position in reversed(range(self.length)):  # children come after their parent
@@ -71,7 +62,7 @@ class Tree:
         return below, up
 
     def log_prob(self, x: Int64[Tensor, "b d"]) -> Float64[Tensor, " b"]:
-        x = tokens(x, self.length, self.process.states)
+        x = self.tokens(x)
         above = x[:, list(self.parents[1:])]
         return self.root[x[:, 0]].log() + self.edges[torch.arange(1, self.length), above, x[:, 1:]].log().sum(1)
 
@@ -84,13 +75,10 @@ class Tree:
         return total
 
     def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
-        require_count("num", num)
-        noise, each = Stream(seed, 0, num), torch.arange(num)
-        columns: list[Tensor] = []
-        for position, parent in enumerate(self.parents):
-            weights = self.edges[position][columns[parent]] if position else self.root.expand(num, -1)
-            columns.append(noise.at(position)("draw").choose(each, 1, weights, stay=False))
-        return torch.stack(columns, 1)
+        def weights(position: int, columns: list[Tensor]) -> Tensor:
+            return self.edges[position][columns[self.parents[position]]] if position else self.root
+
+        return ancestral(num, seed, self.length, weights)
 
 
 def _all_but_one(own: Message, messages: list[Message]) -> list[Message]:
@@ -106,11 +94,7 @@ def _all_but_one(own: Message, messages: list[Message]) -> list[Message]:
 
 
 def tree(
-    parents: Sequence[int],
-    root: Tensor,
-    edges: Tensor,
-    process: Process | None = None,
-    horizon: float | None = None,
+    parents: Sequence[int], root: Tensor, edges: Tensor, process: Process | None = None, horizon: float | None = None
 ) -> Tree:
     """A masked model of a Markov tree: each position depends on its parent, and on the others through it.
 
@@ -118,8 +102,7 @@ def tree(
         parents: ``parents[l] < l`` is the parent of position l; ``parents[0]`` is -1, as position 0 is the root.
         root: (S,), the law of position 0.
         edges: (d, S, S), where ``edges[l][i, j]`` is the probability that position l is j if its parent is i
-        (``edges[0]``
-            is not used); or one table (S, S) for all.
+            (``edges[0]`` is not used); or one table (S, S) for all.
         process: a `Masked` process with S states; by default ``Masked(S)``.
         horizon: the time of pure noise; by default the schedule's.
     """
@@ -133,7 +116,8 @@ def tree(
     tables = edges.expand(shapes[1]).clone()
     tables[0] = 1 / states
     process = masked(process, states, "tree")
-    return Tree(ancestry, first, probability_table("edges", tables, dim=-1), process, checked_horizon(process, horizon))
+    edges = probability_table("edges", tables, dim=-1)
+    return Tree(process, checked_horizon(process, horizon), ancestry, first, edges)
 
 
 def _checked_parents(parents: Sequence[int]) -> tuple[int, ...]:

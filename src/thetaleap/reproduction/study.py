@@ -1,0 +1,148 @@
+"""The one table of an experiment: figures with their errors, and their differences, paired where samples are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..evaluation.metrics.accuracy import Accuracy
+from ..evaluation.metrics.sequences import Measured
+
+UNUSUAL = 3.0
+"""Figures differ beyond this many standard errors of their difference."""
+KEYS = ("experiment", "model", "method", "solver", "theta", "steps", "nfe", "evaluations", "most_evaluations", "num")
+"""Columns of every table; behind them the figures: ``name``, and ``name_se`` or ``name_low`` and ``name_high``.
+Columns that begin with ``_`` hold values of each sample, and are not written."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The table: a row for each method and budget."""
+
+    frame: pd.DataFrame
+    slopes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By figure and method, where some were fitted."""
+
+    @staticmethod
+    def of(experiment: str, rows: Sequence[Row]) -> Study:
+        """Of rows made by `row`."""
+        names = dict.fromkeys([*KEYS, *(name for one in rows for name in one)])
+        whole = [dict.fromkeys(names) | {"experiment": experiment} | one for one in rows]
+        return Study(pd.DataFrame(whole, columns=pd.Index(list(names)), dtype=object))
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return [{str(key): value for key, value in one.items()} for one in self.frame.to_dict("records")]
+
+    @property
+    def written(self) -> pd.DataFrame:
+        """Without the values of each sample."""
+        return self.frame.drop(columns=[name for name in self.frame.columns if name.startswith("_")])
+
+    def of_model(self, name: str) -> Study:
+        """The rows of one model."""
+        return Study(self.frame.query("model == @name"))
+
+    def column(self, name: str) -> list[Any]:
+        """Different entries of a column, in order, None left out."""
+        return list(dict.fromkeys(one for one in self.frame[name].tolist() if one is not None))
+
+    def where(self, **wanted: Any) -> list[Row]:
+        """Rows with these entries."""
+        return [one for one in self.rows if all(one[key] == value for key, value in wanted.items())]
+
+
+def row(method: str, spent: Any = None, **entries: Any) -> Row:
+    """A row: figures may be plain numbers, `Measured` or `Accuracy`; `spent` are the evaluations of each sample."""
+    made: Row = {"method": method}
+    if spent is not None:
+        made |= {"evaluations": float(np.mean(spent)), "most_evaluations": int(max(spent)), "num": len(spent)}
+    for name, entry in entries.items():
+        if isinstance(entry, Measured):
+            made |= {name: entry.value, f"{name}_se": entry.error}
+        elif isinstance(entry, Accuracy):
+            made |= {
+                f"{name}_right": entry.right,
+                name: entry.value,
+                f"{name}_low": entry.low,
+                f"{name}_high": entry.high,
+            }
+        else:
+            made[name] = entry
+    return made
+
+
+def difference(figure: str, one: Row, *others: Row) -> Measured:
+    """Of a figure, from the mean of others: paired, sample by sample, where all have values of as many samples."""
+    rows = (one, *others)
+    weights = np.array([1.0, *[-1 / len(others)] * len(others)])
+    value = float(weights @ [each[figure] for each in rows])
+    samples: list[Any] = [each.get(f"_{figure}") for each in rows]
+    if all(each is not None for each in samples) and len({len(each) for each in samples}) == 1:
+        gaps = weights @ np.stack(samples)
+        return Measured(value, float(gaps.std(ddof=1)) / math.sqrt(len(gaps)))
+    return Measured(
+        value, math.hypot(*(w * (each.get(f"{figure}_se") or 0.0) for w, each in zip(weights, rows, strict=True)))
+    )
+
+
+def compare(figure: str, one: Row, other: Row) -> int:
+    """-1 if the figure is lower for `one`, 1 if it is higher, 0 if the two are indistinguishable.
+
+    Shares have intervals, which must not overlap; other figures lie `UNUSUAL` standard errors of the difference apart.
+    """
+    if one.get(f"{figure}_low") is not None:
+        return int(one[f"{figure}_low"] > other[f"{figure}_high"]) - int(one[f"{figure}_high"] < other[f"{figure}_low"])
+    gap = difference(figure, one, other)
+    return 0 if abs(gap.value) <= UNUSUAL * gap.error else -1 if gap.value < 0 else 1
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The best at a budget, with its ties, those indistinguishable from the best, and those clearly behind."""
+
+    nfe: int
+    best: Row
+    first: list[str]
+    level: list[str]
+    behind: list[str]
+
+
+def ranking(study: Study, figure: str, best: Callable[..., Any] = min) -> list[Ranked]:
+    """Who is best at each budget."""
+    found = []
+    for nfe in sorted(study.column("nfe")):
+        here = sorted(study.where(nfe=nfe), key=lambda one: one[figure], reverse=best is max)
+        top, sign = here[0], 1 if best is min else -1
+        first = [one["method"] for one in here if one[figure] == top[figure]]
+        behind = [one["method"] for one in here if compare(figure, one, top) == sign]
+        level = [one["method"] for one in here if one["method"] not in (*first, *behind)]
+        found.append(Ranked(nfe, top, first, level, behind))
+    return found
+
+
+# --- figures as text
+
+
+def shown(one: Row, figure: str, scale: float = 1.0, digits: int | None = None) -> str:
+    """A figure of a row, to two digits of its error or with its interval; "-" where there is none."""
+    value, error, low = one.get(figure), one.get(f"{figure}_se"), one.get(f"{figure}_low")
+    if value is None:
+        return "-"
+    if low is not None:
+        digits = digits or 0
+        return f"{scale * value:.{digits}f} ({scale * low:.{digits}f} to {scale * one[f'{figure}_high']:.{digits}f})"
+    if error is None:
+        return f"{scale * value:.3g}" if digits is None else f"{scale * value:.{digits}f}"
+    if not error > 0:
+        return f"{scale * value:g} ± {scale * error:g}"
+    places = max(0, 1 - math.floor(math.log10(scale * error)))
+    return f"{scale * value:.{places}f} ± {scale * error:.{places}f}"

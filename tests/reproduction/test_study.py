@@ -1,0 +1,317 @@
+"""The table, its differences, and the rules: verdicts follow from intervals, and never contradict them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import thetaleap as tl
+from thetaleap.evaluation.metrics.accuracy import Accuracy
+from thetaleap.evaluation.metrics.sequences import Measured
+from thetaleap.reproduction import paper, rules
+from thetaleap.reproduction.methods import METHODS, look, pick
+from thetaleap.reproduction.pages import flow
+from thetaleap.reproduction.paper import ENTROPY, GPT2, POSITIVE, data
+from thetaleap.reproduction.rules import (
+    RULES,
+    Claim,
+    Evidence,
+    Rule,
+    at_least,
+    below,
+    change,
+    decide,
+    judge,
+    published,
+    same,
+    slope,
+)
+from thetaleap.reproduction.study import KEYS, Study, compare, difference, ranking, row, shown
+
+BUDGETS = (8, 16, 32)
+
+
+def study_of(*figures: tuple[str, Sequence[float], float], told: float | None = None) -> Study:
+    """Methods with a value at each budget, and an error."""
+    made = [
+        row(name, nfe=nfe, steps=nfe, figure=Measured(value, error), paper=told, room=2.0)
+        for name, values, error in figures
+        for nfe, value in zip(BUDGETS, values, strict=False)
+    ]
+    return Study.of("test", made)
+
+
+def verdict(rule: Rule, study: Study) -> str:
+    return rule(study).verdict
+
+
+# --- rules, true and false
+
+
+def test_below() -> None:
+    rule = below("figure", "A", ["B"])
+    assert verdict(rule, study_of(("A", [1, 2, 3], 0.1), ("B", [2, 3, 4], 0.1))) == "agrees"
+    assert verdict(rule, study_of(("A", [1, 2, 5], 0.1), ("B", [2, 3, 4], 0.1))) == "differs", "above at one budget"
+    assert verdict(rule, study_of(("A", [1, 2, 3], 1.0), ("B", [2, 3, 4], 1.0))) == "cannot be checked here"
+    assert verdict(rule, study_of(("A", [1, 2, 3], 0.1))) == "cannot be checked here"
+    assert verdict(rule, study_of(("A", [1, 2, 3], 0.0), ("B", [1, 3, 4], 0.0))) == "differs", (
+        "exactly equal is not below"
+    )
+    both = below("figure", "A", ["B", "C"])
+    level = study_of(("A", [1, 2, 3], 0.1), ("B", [2, 3, 4], 0.1), ("C", [1, 2, 3], 0.1))
+    assert verdict(both, level) == "cannot be checked here", "not seen below C anywhere"
+    assert verdict(below("figure", "A", ["B"], by="steps"), level) == "agrees"
+    late = below("figure", "A", ["B"], last=True)
+    assert verdict(late, study_of(("A", [9, 9, 3], 0.1), ("B", [2, 3, 4], 0.1))) == "agrees", "only the last counts"
+
+
+def test_below_over_all_budgets() -> None:
+    pooled, margin = below("figure", "A", ["B"], pool=True), below("figure", "A", ["B"], margin=4.0)
+    faint = study_of(("A", [1.0, 2.0, 3.0], 0.25), ("B", [2.0, 3.0, 4.0], 0.25))
+    assert verdict(below("figure", "A", ["B"]), faint) == "cannot be checked here"
+    assert verdict(pooled, faint) == "agrees", "-1 ± 0.2"
+    assert verdict(margin, faint) == "differs", "half the margin is beyond"
+    wide = study_of(("A", [1, 2, 3], 1.0), ("B", [4, 5, 6], 1.0))
+    assert verdict(margin, wide) == "cannot be checked here", "-3 ± 0.8"
+    assert verdict(margin, study_of(("A", [1, 2, 3], 0.1), ("B", [5, 6, 7], 0.1))) == "agrees"
+
+
+def test_as_good_as_any() -> None:
+    def rows(*values: float) -> Study:
+        pairs = zip((0.2, 0.3, 0.8), values, strict=True)
+        return Study.of("test", [row("A", nfe=8, theta=theta, figure=Measured(value, 0.1)) for theta, value in pairs])
+
+    rule = below("figure", {"method": "A", "low": 0.1, "high": 0.4}, ["A"], closed=True)
+    assert verdict(rule, rows(1, 2, 5)) == "agrees"
+    assert verdict(rule, rows(2, 1.1, 1)) == "agrees", "the best within is indistinguishable from the best"
+    assert verdict(rule, rows(5, 5, 1)) == "differs"
+    assert (
+        verdict(below("figure", {"method": "A", "low": 0.4, "high": 0.5}, ["A"], closed=True), rows(1, 1, 1))
+        == "cannot be checked here"
+    )
+
+
+def test_same() -> None:
+    rule = same("figure", "A", "B")
+    assert verdict(rule, study_of(("A", [1, 2, 3], 1.0), ("B", [2, 3, 4], 1.0))) == "agrees"
+    for far in ([1, 2, 9], [1, 2, -9]):
+        assert verdict(rule, study_of(("A", [1, 2, 3], 0.5), ("B", far, 0.5))) == "differs"
+    assert verdict(rule, study_of(("A", [1, 2, 3], 1.0))) == "cannot be checked here"
+
+
+def test_change() -> None:
+    for sign, rule in ((1, change("figure", "A")), (-1, change("figure", "A", rises=False))):
+        assert verdict(rule, study_of(("A", [sign * 1, 9, sign * 3], 0.1))) == "agrees"
+        assert verdict(rule, study_of(("A", [sign * 3, 9, sign * 1], 0.1))) == "differs"
+        assert verdict(rule, study_of(("A", [sign * 1, 9, sign * 3], 1.0))) == "cannot be checked here"
+    assert verdict(change("figure", "A"), study_of(("A", [1], 0.1))) == "cannot be checked here", "one budget"
+
+
+def test_at_least() -> None:
+    rule, negated = at_least("figure", "A", 95.0), at_least("figure", "A", 95.0, holds=False)
+    for values, error, one, other in (
+        ([96, 97, 98], 0.1, "agrees", "differs"),
+        ([96, 90, 98], 0.1, "differs", "agrees"),
+        ([95, 97, 98], 0.0, "agrees", "differs"),
+        ([96, 97, 98], 1.0, *["cannot be checked here"] * 2),
+    ):
+        assert (verdict(rule, study_of(("A", values, error))), verdict(negated, study_of(("A", values, error)))) == (
+            one,
+            other,
+        )
+
+
+def test_published() -> None:
+    for near in (0.2, "room"):
+        rule = published("figure", "paper", near, ["A"])
+        assert verdict(rule, study_of(("A", [9, 10, 11], 0.1), ("B", [0, 0, 0], 0.1), told=10.0)) == "agrees"
+        assert verdict(rule, study_of(("A", [9, 10, 15], 0.1), told=10.0)) == "differs"
+        assert verdict(rule, study_of(("A", [9, 10, 11], 1.0), told=10.0)) == "cannot be checked here"
+        assert verdict(rule, study_of(("A", [9, 10, 11], 0.1))) == "cannot be checked here", "the paper has none"
+
+
+def test_budgets_that_count() -> None:
+    study = study_of(("A", [9, 2, 3], 0.1), ("B", [2, 3, 4], 0.1))
+    assert verdict(below("figure", "A", ["B"], beyond=8), study) == "agrees"
+    assert verdict(below("figure", "A", ["B"], upto=8), study) == "differs"
+    assert verdict(below("figure", "A", ["B"], beyond=32), study) == "cannot be checked here"
+
+
+def test_slope() -> None:
+    study = replace(study_of(("A", [1], 0.1)), slopes={"figure": {"A": -2.1, "B": -1.0, "C": -1.7}})
+    assert verdict(slope("figure", ["A"], -2.3, -1.7), study) == "agrees"
+    assert verdict(slope("figure", ["A", "B"], -2.3, -1.7), study) == "differs"
+    assert verdict(slope("figure", ["A"], most=-0.5, less="B"), study) == "agrees"
+    assert verdict(slope("figure", ["A"], most=-0.5, less="C"), study) == "differs"
+
+
+def test_claims_that_need_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"paper": "{what} is low", "rule": "at_least", "figure": "figure", "method": "A", "bound": 0.0}
+    entry |= {"needs": "weights", "otherwise": "it takes {what}"}
+    monkeypatch.setattr(rules, "data", lambda name: {"test": [entry]})
+    study = study_of(("A", [1, 2, 3], 0.1))
+    [claim] = judge(study, "test", what="A")
+    assert (claim.paper, claim.verdict, claim.found) == ("A is low", "cannot be checked here", "it takes A")
+    [claim] = judge(study, "test", ["weights"], "here: ", what="A")
+    assert (claim.verdict, claim.found) == ("agrees", "here: the least is 1.00 ± 0.10 at 8")
+
+
+def test_the_paper_s_figures_in_its_claims() -> None:
+    """Numbers that are quoted, and margins, are those of its tables."""
+    claims = data("claims")
+    assert {entry["rule"] for some in claims.values() for entry in some if "rule" in entry} == set(RULES)
+    own = GPT2.values
+    for entry in claims["text"][:5]:
+        method = entry["others"][0].partition(" (")[0] if "Semi" in entry["others"][0] else entry["others"][0]
+        assert f"{method} ({own['theta-Trapezoidal'][128]:.1f} against {own[method][128]:.1f} at 128" in entry["paper"]
+    for entry in claims["text"][5:7]:
+        gap = math.log2(own["Euler"][128] / own[entry["mine"]][128])
+        assert entry["margin"] == pytest.approx(gap, abs=0.005)
+        told = (
+            f"({own[entry['mine']][128]:.1f} against {own['Euler'][128]:.1f} and {own['Tweedie tau-leaping'][128]:.1f}"
+        )
+        assert told in entry["paper"]
+    assert all(own["theta-RK-2"][nfe] > own["tau-leaping"][nfe] for nfe in own["FHS"]), "at 7 of 7"
+    likely, varied = claims["text"][9:11]
+    ends = own["theta-Trapezoidal"][1024], own["FHS"][1024]
+    assert f"({ends[0]:.1f} against {ends[1]:.1f} under" in likely["paper"]
+    assert likely["margin"] == pytest.approx(math.log2(ends[1] / ends[0]), abs=0.005)
+    mine, exact = ENTROPY.values["theta-Trapezoidal"], ENTROPY.values["FHS"]
+    assert f"from {mine[16]:.2f} to {mine[1024]:.2f}, and is then below" in varied["paper"]
+    assert f"from {exact[16]:.2f} to {exact[1024]:.2f}" in varied["paper"]
+    assert varied["margin"] == pytest.approx(exact[1024] - mine[1024], abs=0.0051)
+    for entry, table in zip(claims["text"][11:], paper.TEXT.values(), strict=True):
+        assert entry["paper"] == f"the figures themselves: {table.about}"
+    for entry, method in ((claims["positivity"][2], "theta-RK-2"), (claims["positivity"][3], "theta-Trapezoidal")):
+        row_ = POSITIVE.values[method]
+        assert entry["paper"].endswith(f"from {row_[32]:.1f}% at 32 to {row_[1024]:.1f}% at 1024")
+
+
+# --- no verdict contradicts its own interval
+
+
+def consistent(claim: Claim) -> bool:
+    """Written anew from what intervals mean: a value is possible if it lies within."""
+    wrong = [e for e in claim.evidence if e.high < e.least or e.low > e.most or (e.low == e.most and not e.touching)]
+    right = [e for e in claim.evidence if e.touching or (e.low >= e.least and e.high < e.most)]
+    if claim.verdict == "differs":
+        return bool(wrong)
+    return not wrong and (claim.verdict != "agrees" or bool(right))
+
+
+CASES: dict[str, Callable[[], Rule]] = {
+    "below": lambda: below("figure", "A", ["B", "C"]),
+    "pooled": lambda: below("figure", "A", ["B", "C"], pool=True),
+    "margin": lambda: below("figure", "A", ["B"], margin=1.0),
+    "closed": lambda: below("figure", "A", ["B"], closed=True),
+    "same": lambda: same("figure", "A", "B"),
+    "rises": lambda: change("figure", "A"),
+    "falls": lambda: change("figure", "A", rises=False),
+    "at least": lambda: at_least("figure", "A", 0.0),
+    "not at least": lambda: at_least("figure", "A", 0.0, holds=False),
+    "published": lambda: published("figure", "paper", "room", ["A"]),
+    "slope": lambda: slope("figure", ["A", "B"], -2.3, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_verdict_contradicts_its_own_interval(name: str) -> None:
+    rule, seen = CASES[name](), set()
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        error = float(draw.choice([0.0, 0.05, 0.5]))
+        values = [
+            (method, draw.normal(shift, 0.5, 3).tolist(), error)
+            for method, shift in zip("ABC", draw.normal(0, 1, 3), strict=True)
+        ]
+        slopes = {"figure": {name: line[0] for name, line, _ in values}}
+        claim = rule(replace(study_of(*values, told=0.1), slopes=slopes))
+        assert consistent(claim), claim
+        assert claim.found
+        seen.add(claim.verdict)
+    assert len(seen) == (2 if name in ("closed", "same", "slope") else 3)
+
+
+def test_evidence() -> None:
+    inside, outside, across = (Evidence("a", "", v, v - 1, v + 1, least=0.0, most=10.0) for v in (5, 12, 10))
+    assert [(e.inside, e.outside) for e in (inside, outside, across)] == [(True, False), (False, True), (False, False)]
+    assert decide([inside], "words").verdict == "agrees"
+    assert decide([inside, outside], "words").verdict == "differs"
+    assert decide([inside, Evidence("b", "", 10, 9, 11, most=10.0)], "words").verdict == "cannot be checked here"
+    assert decide([across], "words", pooled=inside).verdict == "agrees"
+    assert decide([], "words").verdict == "cannot be checked here"
+
+
+# --- the table
+
+
+def test_rows_have_one_set_of_columns(tmp_path: Path) -> None:
+    share = Accuracy.of(3, 4)
+    study = Study.of(
+        "test", [row("A", [2, 4], nfe=4, share=share, _bits=np.zeros(2)), row("B", [9], figure=Measured(1.5, 0.5))]
+    )
+    assert list(study.written.columns)[: len(KEYS)] == list(KEYS)
+    one, other = study.rows
+    assert (one["evaluations"], one["most_evaluations"], one["num"], one["figure"]) == (3.0, 4, 2, None)
+    assert (one["share"], one["share_right"], one["share_low"]) == (0.75, 3, share.low)
+    assert (other["nfe"], other["figure_se"], other["share"]) == (None, 0.5, None)
+    assert study.column("nfe") == [4]
+    text = study.written.to_csv(index=False)
+    assert "_bits" not in text
+    assert text.splitlines()[2].startswith("test,,B,,,,,9.0,9,1,")
+
+
+def test_paired_differences() -> None:
+    """Those of scipy's paired test; without values of each sample, errors add up as if independent."""
+    draw = np.random.default_rng(1)
+    shared = draw.normal(size=50)
+    one, two = shared + draw.normal(0.2, 0.1, 50), shared + draw.normal(0, 0.1, 50)
+    rows = [row(name, x=Measured(float(v.mean()), float(stats.sem(v))), _x=v) for name, v in (("A", one), ("B", two))]
+    gap = difference("x", *rows)
+    assert gap.value / gap.error == pytest.approx(stats.ttest_rel(one, two).statistic)
+    bare = [{key: value for key, value in each.items() if key != "_x"} for each in rows]
+    assert difference("x", *bare).error == pytest.approx(math.hypot(stats.sem(one), stats.sem(two)))
+    assert (compare("x", *rows), compare("x", *bare)) == (1, 0), "pairing tells them apart"
+    mean = difference("x", rows[0], rows[0], rows[1])
+    assert mean.value == pytest.approx(gap.value / 2)
+    assert mean.error == pytest.approx(gap.error / 2)
+    assert difference("x", rows[0], {**rows[1], "_x": two[:9]}).error == difference("x", *bare).error, "not as many"
+
+
+def test_rankings() -> None:
+    study = Study.of(
+        "test",
+        [row(name, nfe=8, share=Accuracy.of(right, 100)) for name, right in zip("ABC", (90, 85, 20), strict=True)],
+    )
+    [most], [least] = ranking(study, "share", max), ranking(study, "share")
+    assert (most.first, most.level, most.behind) == (["A"], ["B"], ["C"])
+    assert (least.first, least.level, least.behind) == (["C"], [], ["B", "A"])
+
+
+def test_figures_as_text() -> None:
+    one = row(
+        "A", x=Measured(12.345, 0.678), y=Measured(5.0, 0.0), share=Accuracy.of(45, 100), bare=0.123456, none=None
+    )
+    assert [shown(one, name) for name in ("x", "y", "bare", "none")] == ["12.35 ± 0.68", "5 ± 0", "0.123", "-"]
+    assert shown(one, "share", 100.0, 1) == "45.0 (35.6 to 54.8)"
+    assert shown(one, "bare", 100.0, 1) == "12.3"
+
+
+def test_pages_flow() -> None:
+    text = "one\ntwo\n\n\n- three\n  four\n- five\n\n\f  as\n\n  is\f\n\nlast"
+    assert flow(text, None) == "one two\n\n- three four\n- five\n\n  as\n\n  is\n\nlast"
+    assert flow(text, 7) == "one two\n\n- three\n  four\n- five\n\n  as\n\n  is\n\nlast"
+
+
+def test_methods() -> None:
+    made = pick(*METHODS)
+    assert len(set(map(repr, made.values()))) == len(METHODS), "no two are the same"
+    assert pick("theta-RK-2", theta=0.25)["theta-RK-2"] == tl.RK2(0.25, "reject")
+    assert look("theta-RK-2 (1/3)") is METHODS["theta-RK-2"]
+    assert look("Semi-AR (random)") is METHODS["Semi-AR (random)"]
