@@ -160,7 +160,7 @@ def unfinished(control: Control, reverse: Reverse, x: Int64[Tensor, "b d"]) -> I
     absorbing = control.solver.absorbing(reverse.process)
     if not absorbing and reverse.given is None:
         return None
-    return _fast.some_but_not_all(reverse.left(x) > 0 if absorbing else _fast.any_in_row(reverse.free))
+    return _fast.some_but_not_all(_fast.any_in_row(reverse.active(x) if absorbing else reverse.free))
 
 
 def _finished(reverse: Reverse, x: Tensor, t: Tensor, noise: Noise) -> Tensor:

@@ -55,14 +55,14 @@ def count_in_row(true: Bool[Tensor, "b d"]) -> Int64[Tensor, " b"]:
     return torch.from_numpy(np.add.reduce(true.numpy(), 1, np.int64)) if _by_numpy(true) else true.sum(1)
 
 
-def common(values: Int64[Tensor, " b"]) -> int | None:
-    """The value that all have; None if they differ."""
+def common(values: Tensor) -> int | float | None:
+    """The number that all of `values` are, 0 of none; None if they differ."""
     if not values.shape[0]:
         return 0
     if _by_numpy(values):
         array = values.numpy()
-        return int(array[0]) if (array == array[0]).all() else None
-    return int(values[0]) if bool((values == values[0]).all()) else None
+        return array[0].item() if (array == array[0]).all() else None
+    return values[0].item() if bool((values == values[0]).all()) else None
 
 
 def same(x: Tensor, y: Tensor, where: Bool[Tensor, "b d"]) -> bool:

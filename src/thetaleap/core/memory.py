@@ -77,7 +77,7 @@ class History:
         """The oldest evaluation of each sample that is kept; `now` itself for a sample that has none."""
         taken, most = _fast.common(self.taken), len(self.past)
         if taken is not None:
-            return self.past[min(taken, most) - 1] if taken else now
+            return self.past[min(int(taken), most) - 1] if taken else now
         depth = self.taken.clamp(max=most)
         oldest = now
         for n, evaluation in enumerate(self.past, 1):

@@ -81,8 +81,10 @@ class Reverse:
     """What one evaluation of a sample counts for."""
     ready: Evaluation | None = None
     """An evaluation of these samples that is there already, and has been counted."""
-    seen: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list, repr=False)
-    """The last sequences that were asked about, with their active positions and how many: several ask in one step."""
+    seen: list[tuple[Tensor, Tensor]] = field(default_factory=list, repr=False)
+    """The last sequences whose active positions were asked for, and these: several ask in one step."""
+    counted: list[tuple[Tensor, Tensor]] = field(default_factory=list, repr=False)
+    """The same of how many there are."""
 
     @staticmethod
     def begin(
@@ -119,12 +121,13 @@ class Reverse:
             given=None if self.given is None else self.given[rows],
             ready=None if self.ready is None else self.ready[rows],
             seen=[],
+            counted=[],
         )
 
     def within(self, window: Bool[Tensor, "b d"], start: Times) -> Reverse:
         """The same where only the free positions in `window` may change, which were noise at the time `start`."""
         given = ~window if self.given is None else self.given | ~window
-        return replace(self, given=given, start=shared(start), seen=[])
+        return replace(self, given=given, start=shared(start), seen=[], counted=[])
 
     @property
     def process(self) -> Process:
@@ -145,21 +148,22 @@ class Reverse:
 
     def active(self, x: Int64[Tensor, "b d"]) -> Bool[Tensor, "b d"]:
         """Positions that can still jump: free and, for masked processes, masked."""
-        return self._known(x)[1]
+        for known, active in self.seen:
+            if known is x:
+                return active
+        active = self.process.active(x)
+        active = active if self.given is None else active & ~self.given
+        self.seen[:] = [(x, active), *self.seen[:1]]
+        return active
 
     def left(self, x: Int64[Tensor, "b d"]) -> Int64[Tensor, " b"]:
         """How many positions of each sample are active."""
-        return self._known(x)[2]
-
-    def _known(self, x: Int64[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
-        for known in self.seen:
-            if known[0] is x:
-                return known
-        active = self.process.active(x)
-        active = active if self.given is None else active & ~self.given
-        known = (x, active, _fast.count_in_row(active))
-        self.seen[:] = [known, *self.seen[:1]]
-        return known
+        for known, left in self.counted:
+            if known is x:
+                return left
+        left = _fast.count_in_row(self.active(x))
+        self.counted[:] = [(x, left), *self.counted[:1]]
+        return left
 
     def alpha(self, t: float | Tensor) -> Times:
         """Of the schedule, shape () where all samples are at one time."""

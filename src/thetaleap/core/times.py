@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from . import _fast
+
 Times = Float64[Tensor, "*b"]
 
 
@@ -18,10 +20,10 @@ def as_time(t: float | Tensor) -> Times:
 
 def shared(t: float | Tensor) -> Times:
     """`t` as one time where all samples are at the same, which makes most work about it shorter."""
-    time = as_time(t)
+    time = t if isinstance(t, Tensor) and t.dtype == torch.float64 else as_time(t)
     if time.ndim == 0 or not time.shape[0]:
         return time
-    return time[0] if time.stride(0) == 0 or bool((time == time[0]).all()) else time
+    return time[0] if time.stride(0) == 0 or _fast.common(time) is not None else time
 
 
 def column(t: Times) -> Float64[Tensor, "#b 1"] | Float64[Tensor, ""]:
