@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -260,3 +262,30 @@ def test_integer_logits_are_refused() -> None:
 def test_numbers_are_numbers(call, message) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_schedule_that_cannot_be_hashed() -> None:
+    """Times are kept by schedule where that can be a key, and nothing changes where it cannot."""
+
+    @dataclass
+    class Line:
+        horizon: float = 1.0
+
+        def alpha(self, t: float | torch.Tensor) -> torch.Tensor:
+            return tl.LogLinear().alpha(t)
+
+        def sigma(self, t: float | torch.Tensor) -> torch.Tensor:
+            return tl.LogLinear().sigma(t)
+
+        def alpha_inverse(self, a: float | torch.Tensor) -> torch.Tensor:
+            return tl.LogLinear().alpha_inverse(a)
+
+    own, known = (tl.oracles.joint(CUBE.p0, tl.Masked(3, schedule)) for schedule in (Line(), tl.LogLinear()))
+    assert torch.equal(*(tl.sample(model, tl.Tweedie(), nfe=3, num=20).x for model in (own, known)))
+
+
+@pytest.mark.parametrize("solver", [tl.Multistep, tl.Trapezoidal, tl.Tweedie, tl.ExponentialTrapezoidal])
+def test_a_step_is_a_few_lines_without_gather_or_scatter(solver) -> None:
+    lines = inspect.getsource(inspect.unwrap(solver.step)).strip().splitlines()[1:]
+    assert len(lines) <= 12
+    assert not any(word in line for line in lines for word in ("index_copy", "gather", "scatter", "[rows]"))

@@ -167,8 +167,10 @@ class Reverse:
 
     def alpha(self, t: float | Tensor) -> Times:
         """Of the schedule, shape () where all samples are at one time."""
-        time = shared(t)
-        return _alpha(self.process.schedule, float(time)) if time.ndim == 0 else self.process.schedule.alpha(time)
+        time, schedule = shared(t), self.process.schedule
+        if time.ndim or schedule.__hash__ is None:  # a schedule of someone's own may be a plain dataclass
+            return schedule.alpha(time)
+        return _alpha(schedule, float(time))
 
     def noised(self, t: float | Tensor) -> PerSample:
         """``1 - alpha(t)``: one number, or a column."""
