@@ -261,3 +261,8 @@ def models(sourced: bool) -> dict[str, BuiltIn]:
         for name, entry in MODELS.others.items()
     }
     return {**(ADAPTERS if sourced else BUILT_IN), **added}
+
+
+AUTO = "auto"
+"""Not a solver: the one that `RECOMMEND` names for the model and the budget."""
+RECOMMEND = Target("thetaleap.evaluation.recommend:recommend")

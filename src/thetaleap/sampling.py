@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float64, Int64
@@ -21,6 +22,7 @@ from .core.noise import WORD, Stream
 from .core.processes import Process
 from .core.progress import progress_bar
 from .core.wrapped import cost_of, restricts
+from .registry import AUTO, RECOMMEND
 from .solvers.base import require_masked
 
 DELTA = 1e-3
@@ -57,7 +59,7 @@ class Moment:
 
 def sample(
     model: Denoiser,
-    solver: Method,
+    solver: Method | Literal["auto"] = "auto",
     *,
     nfe: int | None = None,
     tolerance: float | None = None,
@@ -77,9 +79,9 @@ def sample(
 
     Args:
         model: an oracle, a model from `load`, or your network through `from_network`.
-        solver: e.g. ``Trapezoidal(theta=0.5)``.
+        solver: e.g. ``Trapezoidal(theta=0.5)``; "auto" is what `recommend` names for the model and the budget.
         nfe: the most network evaluations to spend on any sample; sets the number of steps. The finishing
-            evaluation (see `delta`) is within the budget.
+            evaluation (see `delta`) is within the budget. With "auto" by default 32, or one for each position.
         tolerance: the error to allow, in nats per position, instead of a budget: each sample then takes as many
             evaluations as it needs. For `Tweedie` and `Multistep`; `control.tolerance.Tolerance` says what the error
             is. ``info["estimated error"]`` is what it came to, by the samples' own estimate.
@@ -92,8 +94,9 @@ def sample(
             belongs to single samples (rows of the template, labels, `Network.padded`) is numbered within this run: its
             row 0 is for sample `first`.
         delta: the time at which to stop. What noise is left then is drawn in one exact one-position step, which costs
-            one evaluation of the samples that need it. Default: 1e-3 for solvers that cannot step to time 0 (frozen
-            intensities on masked processes, uniformization), otherwise 0.
+            one evaluation of the samples that need it. By default solvers that can step to time 0 do so. Those that
+            cannot (frozen intensities on masked processes) leave to it as much of the grid as to each of their own
+            evaluations; exact ones stop at 1e-3.
         batch_size: samples run together; by default as many as `memory` holds all conditionals of, at least one.
         memory: bytes of working memory beside the network's own; the rows of positions that jump are done in parts.
         progress: show a progress bar; by default if standard error is a terminal.
@@ -106,10 +109,16 @@ def sample(
     require((first + num) * model.length < WORD, "first", first, "no numbers are left there; give a smaller one")
     if template is not None:
         template = check_template(template, num, model.length, model.process.states).expand(num, -1)
+    positions = None if template is None else max(1, int((template == FREE).sum(1).max()))
+    if solver == AUTO:
+        others = {"tolerance": tolerance, "steps": steps, "grid": grid, "delta": delta}
+        for name, value in others.items():
+            require(value is None, name, value, "solver='auto' decides it; leave it out, or name a solver")
+        advice = RECOMMEND(model, nfe, positions=positions)
+        solver, grid, nfe = advice.solver, advice.grid, advice.nfe
     method = _with_tolerance(model, solver, nfe=nfe, steps=steps, grid=grid, tolerance=tolerance)
     if tolerance is not None and model.process.mask is None:
         grid, delta = grids.adaptive(model, tolerance, delta=delta or 0.0, seed=seed), None
-    positions = None if template is None else max(1, int((template == FREE).sum(1).max()))
     times = plan(model, method, nfe=nfe, steps=steps, grid=grid, delta=delta, positions=positions)
     control = control_of(method)
     if batch_size is None:
@@ -190,18 +199,21 @@ def plan(
         return grids.check(grid, horizon)
     if grid is not None and not callable(grid):
         raise TypeError(f"grid={grid!r}: give a decreasing tensor of times, or a function such as grids.power")
+    whole = control.reaches_data(process) and not _may_leave(model, control)
+    share = delta is None and not whole and control.evaluations is not None
     if delta is None:
-        delta = 0.0 if control.reaches_data(process) and not _may_leave(model, control) else DELTA
-    _require_cleared(model, control, delta)
+        delta = 0.0 if whole or share else DELTA
+    else:
+        _require_cleared(model, control, delta)
     require(finite(delta) and 0 <= delta < horizon, "delta", delta, f"give a time in [0, {horizon:g})")
     name = control.name
     require(nfe is None or steps is None, "(nfe, steps)", (nfe, steps), "give one of them")
+    last = not whole or not _ends_clean(process, delta)
+    finish = control.fewest(positions) if last else 0
     if control.evaluations is None:
         require(nfe is None, "nfe", nfe, f"{name} spends as many evaluations as it takes; leave nfe out")
         steps = control.fewest(positions) if steps is None else steps
     elif nfe is not None:
-        last = not control.reaches_data(process) or not _ends_clean(process, delta)
-        finish = control.fewest(positions) if last else 0
         steps = _affordable(control, nfe, positions, cost_of(model), finish)
     else:
         require(
@@ -212,8 +224,11 @@ def plan(
         )
     assert steps is not None
     require_count("steps", steps)
-    times = (grid or grids.uniform)(horizon, delta, steps)
-    return grids.check(times, horizon)
+    space = grid or grids.uniform
+    if share:  # an equal stretch of the grid for each evaluation, the finishing one included
+        each = control.evaluations or 1
+        return grids.check(space(horizon, 0.0, each * steps + finish)[: each * steps + 1 : each], horizon)
+    return grids.check(space(horizon, delta, steps), horizon)
 
 
 def _ends_clean(process: Process, delta: float) -> bool:

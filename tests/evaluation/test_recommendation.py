@@ -18,9 +18,10 @@ from tests.cases import dirichlet
 from tests.cli.test_cli import call, failed, ran
 from tests.planners.test_fixed_counts import binary_tree, copies, joint, rows
 from thetaleap.core.schedules import Schedule
+from thetaleap.evaluation.advice import ADVICE
 from thetaleap.evaluation.metrics import kl
+from thetaleap.evaluation.recommend import SOLVERS
 from thetaleap.models.oracles import Oracle
-from thetaleap.planners import expected_counts
 from thetaleap.sampling import plan
 from thetaleap.solvers import Solver
 
@@ -36,17 +37,20 @@ def network(process: tl.Masked, length: int) -> tl.models.Network:
 # --- what is chosen
 
 
+APART, EVEN = tl.LowDiscrepancy(schedule="even"), tl.FixedCount("even")
+
+
 @pytest.mark.parametrize(
     ("model", "nfe", "solver"),
     [
-        ("chain64", 8, tl.Tweedie(tl.LowDiscrepancy())),
-        ("chain64", 63, tl.Tweedie(tl.LowDiscrepancy())),
-        ("chain64", 64, tl.Tweedie(tl.FixedCount())),
-        ("chain2-64", 1, tl.Tweedie(tl.LowDiscrepancy())),
-        ("ising4x16", 8, tl.Multistep()),
-        ("tree31", 30, tl.Multistep()),
-        ("tree31", 1000, tl.Tweedie(tl.FixedCount())),
-        ("mixture32", 4, tl.Multistep()),
+        ("chain64", 8, tl.Tweedie(APART)),
+        ("chain64", 63, tl.Tweedie(APART)),
+        ("chain64", 64, tl.Tweedie(EVEN)),
+        ("chain2-64", 1, tl.Tweedie(APART)),
+        ("ising4x16", 8, tl.Multistep(planner=EVEN)),
+        ("tree31", 30, tl.Multistep(planner=EVEN)),
+        ("tree31", 1000, tl.Tweedie(EVEN)),
+        ("mixture32", 4, tl.Multistep(planner=EVEN)),
         ("cube3-uniform", 100, tl.Multistep()),
         ("toy15", 1, tl.Multistep()),
     ],
@@ -55,43 +59,61 @@ def test_the_rule(model: str, nfe: int, solver: Solver) -> None:
     assert tl.recommend(tl.load(model), nfe).solver == solver
 
 
+def test_one_place_for_all_words() -> None:
+    """Each row of advice says in Python what `recommend` gives."""
+    names = {name: getattr(tl, name) for name in tl.__all__}
+    assert {kind: eval(one.solver, names) for kind, one in ADVICE.items()} == SOLVERS
+
+
 def test_short_lines() -> None:
     chain = tl.oracles.markov_chain(rows(0, 2, 2), 7)
-    assert tl.recommend(chain, 4).solver == tl.Multistep()
+    assert tl.recommend(chain, 4).solver == tl.Multistep(planner=EVEN)
     assert "fewer than 8 positions" in tl.recommend(chain, 4).reason
 
 
 def test_geometry() -> None:
     model = network(tl.Masked(3), 12)
-    assert tl.recommend(model, 4).solver == tl.Multistep()
-    assert "On trained networks" in tl.recommend(model, 4).reason
-    assert "On trained networks" in tl.recommend(tl.tempered(model, 0.5), 4).reason
-    assert 'geometry="line"' in tl.recommend(model, 4, geometry="none").reason
-    apart = tl.LowDiscrepancy()
+    for untold in (
+        tl.recommend(model, 4),
+        tl.recommend(tl.tempered(model, 0.5), 4),
+        tl.recommend(model, 4, geometry="none"),
+    ):
+        assert untold.solver == tl.Multistep(planner=EVEN)
+        assert "no order is known" in untold.reason
+        assert 'geometry="line"' in untold.evidence
+        assert "Shakespeare" not in untold.reason + untold.evidence
     for geometry in ("line", (1, 12), (12, 1)):
-        assert tl.recommend(model, 4, geometry=geometry).solver == tl.ExponentialTrapezoidal(planner=apart)
+        assert tl.recommend(model, 4, geometry=geometry).solver == tl.ExponentialTrapezoidal(planner=APART)
         for nfe in (1, 2, 3):
-            assert tl.recommend(model, nfe, geometry=geometry).solver == tl.Multistep(planner=apart)
+            assert tl.recommend(model, nfe, geometry=geometry).solver == tl.Multistep(planner=APART)
     text = replace(model, shape=(12,))
     for lying in (text, tl.tempered(text, 0.5)):
-        assert tl.recommend(lying, 4).solver == tl.ExponentialTrapezoidal(planner=apart)
-        assert "On trained networks whose positions lie on a line" in tl.recommend(lying, 4).reason
-    assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep()
-    assert tl.recommend(model, 4, geometry=(3, 4)).solver == tl.Multistep()
+        assert tl.recommend(lying, 4).solver == tl.ExponentialTrapezoidal(planner=APART)
+        assert "Along a line" in tl.recommend(lying, 4).reason
+    assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep(planner=EVEN)
     assert "plane" in tl.recommend(model, 4, geometry=(3, 4)).reason
-    assert tl.recommend(tl.load("chain64"), 4, geometry="none").solver == tl.Multistep()
-    assert tl.recommend(tl.oracles.noisy(tl.load("chain64"), 0.3), 4).solver == tl.Tweedie(tl.LowDiscrepancy())
+    assert tl.recommend(tl.load("chain64"), 4, geometry="none").solver == tl.Multistep(planner=EVEN)
+    assert tl.recommend(tl.oracles.noisy(tl.load("chain64"), 0.3), 4).solver == tl.Tweedie(APART)
 
 
-def test_even_counts_the_larger_first() -> None:
-    model = network(tl.Masked(3), 6)
-    for nfe, counts in [(1, [6]), (4, [2, 2, 1, 1]), (5, [2, 1, 1, 1, 1]), (6, [1] * 6), (9, [1] * 6)]:
-        advice = tl.recommend(model, nfe)
-        times = plan(model, advice.solver, nfe=nfe, grid=advice.grid)
-        assert expected_counts(model.process, 6, times).tolist() == counts
-    advice = tl.recommend(model, 4)
-    with pytest.raises(ValueError, match="leave delta out"):
-        tl.sample(model, advice.solver, grid=advice.grid, nfe=4, delta=0.1)
+def test_default_budgets() -> None:
+    assert tl.recommend(tl.load("chain64")).nfe == 32
+    assert tl.recommend(tl.load("cube3")).nfe == 3
+    assert tl.recommend(tl.load("chain64"), positions=5) == tl.recommend(tl.load("chain64"), 5, positions=5)
+    assert tl.recommend(tl.load("cube3-uniform")).nfe == 32
+    digits = tl.guided(tl.load("mnist"), 2.0, [3])
+    assert tl.recommend(digits).nfe == 64  # each counts two
+    assert tl.recommend(digits, 2 * 196 - 2).solver == tl.Multistep(planner=EVEN)
+    assert tl.recommend(digits, 2 * 196).solver == tl.Tweedie(EVEN)
+
+
+def test_few_free_positions_are_written_one_at_a_time() -> None:
+    chain = tl.load("chain64")
+    template = torch.zeros(64, dtype=torch.int64)
+    template[[3, 4, 5, 40]] = tl.FREE
+    assert tl.recommend(chain, 4, positions=4).solver == tl.Tweedie(EVEN)
+    out = tl.sample(chain, nfe=9, num=3, template=template)
+    assert out.nfe.tolist() == [4, 4, 4]
 
 
 # --- it runs

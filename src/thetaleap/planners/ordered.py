@@ -57,6 +57,7 @@ class LowDiscrepancy(Ordered):
     a grid of `shape` (height, width) in row-major order; shifted at random, around the ends, for each sample."""
 
     shape: tuple[int, int] | None = knob(None, SHAPE, written="HEIGHTxWIDTH")
+    schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even"))  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self) -> None:
         if self.shape is not None:
