@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import thetaleap as tl
-from thetaleap.cli.catalog import from_class, from_source, markdown
+from thetaleap.cli.catalog import advice_markdown, from_class, from_source, markdown
 from thetaleap.control import Method
 from thetaleap.core.fields import knob_of
 from thetaleap.planners import Planner
@@ -66,6 +66,8 @@ def test_targets_exist() -> None:
 def test_the_readme_has_the_table_of_the_registry() -> None:
     """To mend it: python -c "from thetaleap.cli.catalog import markdown; print(markdown())"."""
     assert markdown() in (ROOT / "README.md").read_text()
+    for page in ("README.md", "docs/solvers.md"):  # advice_markdown() likewise
+        assert advice_markdown() in (ROOT / page).read_text()
 
 
 # --- of another package

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..core.fields import parameters
+from ..evaluation.advice import ADVICE
 from ..registry import ADAPTERS, BUILT_IN, SOLVERS, Entry, models
 from .base import table_of
 
@@ -34,9 +35,7 @@ def list_solvers() -> None:
     Example: [cyan]thetaleap solvers[/]
     """
     table = table_of("solver", "#per step", "processes", "when to use it, class and defaults")
-    table.add_row(
-        "auto", "1-2", "any", "what measured best for models of this kind at --nfe; it says why\n[cyan]recommend()[/]"
-    )
+    table.add_row("auto", "1-2", "any", "the default: what measured best for such a model and budget, as below")
     for name, entry in SOLVERS.items():
         try:
             one = described(entry)
@@ -44,7 +43,18 @@ def list_solvers() -> None:
             table.add_row(name, "", "", escape(str(error)))
             continue
         table.add_row(name, one.cost, one.works_for, f"{escape(one.when)}\n[cyan]{escape(one.call)}[/]")
+    chosen = table_of("auto takes", "for models that are")
+    for one in ADVICE.values():
+        chosen.add_row(f"[cyan]{escape(one.solver)}[/]", escape(one.when))
     Console().print(table)
+    Console().print()
+    Console().print(chosen)
+
+
+def advice_markdown() -> str:
+    """What ``auto`` takes, for the documents."""
+    rows = ["| model and budget | `auto` takes | why |", "| --- | --- | --- |"]
+    return "\n".join([*rows, *(f"| {one.when} | `{one.solver}` | {one.reason} |" for one in ADVICE.values())])
 
 
 def markdown() -> str:

@@ -35,7 +35,7 @@ class ExponentialTrapezoidal(Planned):
     extrapolation: Form = knob("linear", EXTRAPOLATION, choices=FORMS)
     planner: Planner = knob(help=PLANNER, default_factory=Bernoulli)
     evaluations = 2
-    when = "two evaluations per step on exact kernels: smooth laws, many evaluations"
+    when = "two evaluations per step, extrapolated within it"
 
     def planner_for(self, process: Process) -> Planner:
         return self.planner

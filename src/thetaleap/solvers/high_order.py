@@ -34,7 +34,7 @@ class RK2(Solver):
     rule: Literal["exact", "reject"] = knob("exact", RULE, choices=("exact", "reject"))
     align: Align = knob("destination", ALIGN, choices=ALIGNS)
     evaluations = 2
-    when = "to compare with the paper, where trapezoidal beats it"
+    when = "the paper's other high-order method; trapezoidal beats it"
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         rho = t - self.theta * (t - s)
@@ -58,7 +58,7 @@ class Trapezoidal(Solver):
     rule: Literal["exact", "reject"] = knob("exact", RULE, choices=("exact", "reject"))
     align: Align = knob("destination", ALIGN, choices=ALIGNS)
     evaluations = 2
-    when = "start here: the paper's high-order method"
+    when = "the paper's high-order method, to compare with it"
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         rho = t - self.theta * (t - s)

@@ -43,7 +43,7 @@ class Multistep(Planned):
     floor: float = knob(0.1, "What share of a probability to keep at least", low=0, high=1, closed="both")
     planner: Planner | None = knob(None, PLANNER)
     evaluations = 1
-    when = "one evaluation per step and a memory: the best of few evaluations"
+    when = "one evaluation per step, extrapolated from earlier ones"
 
     def check(self, process: Process, length: int) -> None:
         super().check(process, length)

@@ -27,7 +27,7 @@ class Tweedie(Planned):
 
     planner: Planner = knob(help=PLANNER, default_factory=Bernoulli)
     evaluations = 1
-    when = "one evaluation per step: first order at its best, for very few evaluations"
+    when = "the exact kernel of each position: first order; exact one position at a time"
 
     def planner_for(self, process: Process) -> Planner:
         return self.planner
