@@ -12,6 +12,7 @@ import torch
 
 import thetaleap as tl
 from thetaleap.core.checks import require_choice, require_number
+from thetaleap.sampling import plan
 
 CUBE, MOVING, TOY = tl.load("cube3"), tl.load("cube3-uniform"), tl.load("toy15")
 
@@ -43,12 +44,34 @@ def test_masked_models_stop_early_and_are_filled() -> None:
     out = tl.sample(CUBE, tl.TauLeaping(), steps=3, num=500, on_step=seen.append)
     before, after = seen[-2], seen[-1]
     left = (before.x == CUBE.process.mask).any(1)
-    assert before.t == pytest.approx(1e-3)
+    assert before.t == pytest.approx(1 / 4)  # a stretch for each of the three, and one for the last
     assert 0 < int(left.sum()) < 500
     assert torch.equal(after.nfe - before.nfe, left.long())
     assert torch.equal(after.x[~left], before.x[~left])
     assert torch.equal(out.nfe, after.nfe)
     assert not bool((out.x == CUBE.process.mask).any())
+
+
+@pytest.mark.parametrize(
+    "solver", [tl.Euler(), tl.TauLeaping(), tl.AdamsBashforth(), tl.RK2(), tl.Trapezoidal()], ids=str
+)
+def test_budgets_are_spent(solver: tl.solvers.Solver) -> None:
+    """All of an odd budget; a two-stage method cannot spend an even one beside the last evaluation."""
+    for nfe in (4, 5, 8):
+        out = tl.sample(tl.load("mixture32"), solver, nfe=nfe, num=20)
+        spent = nfe if solver.evaluations == 1 else nfe - 1 + nfe % 2
+        assert out.nfe.tolist() == [spent] * 20
+        model = tl.load("chain64")
+        blocks = tl.Blocks(solver, 32)
+        assert plan(model, blocks, nfe=12)[-1] == pytest.approx(1 / 6)
+        assert int(tl.sample(model, blocks, nfe=12, num=20).nfe.max()) <= 12
+
+
+def test_euler_is_tweedie_where_intensities_are_those_of_the_schedule() -> None:
+    """On masked log-linear models, at equal evaluations."""
+    for nfe in (2, 4, 7):
+        laws = [tl.exact.law(CUBE, solver, plan(CUBE, solver, nfe=nfe)) for solver in (tl.Euler(), tl.Tweedie())]
+        assert torch.allclose(*laws, rtol=0, atol=1e-14)
 
 
 def test_finished_samples_cost_nothing() -> None:

@@ -96,7 +96,7 @@ def sample(
         delta: the time at which to stop. What noise is left then is drawn in one exact one-position step, which costs
             one evaluation of the samples that need it. By default solvers that can step to time 0 do so. Those that
             cannot (frozen intensities on masked processes) leave to it as much of the grid as to each of their own
-            evaluations; exact ones stop at 1e-3.
+            evaluations; others (uniformization; forbidden values without masks) stop at 1e-3.
         batch_size: samples run together; by default as many as `memory` holds all conditionals of, at least one.
         memory: bytes of working memory beside the network's own; the rows of positions that jump are done in parts.
         progress: show a progress bar; by default if standard error is a terminal.
@@ -200,7 +200,7 @@ def plan(
     if grid is not None and not callable(grid):
         raise TypeError(f"grid={grid!r}: give a decreasing tensor of times, or a function such as grids.power")
     whole = control.reaches_data(process) and not _may_leave(model, control)
-    share = delta is None and not whole and control.evaluations is not None
+    share = delta is None and not whole and process.mask is not None and control.evaluations is not None
     if delta is None:
         delta = 0.0 if whole or share else DELTA
     else:
