@@ -14,7 +14,7 @@ from .control import grids
 from .control.base import Control, Method, Preset, control_of
 from .control.loop import State, run
 from .control.tolerance import Tolerance
-from .core.checks import finite, require, require_count
+from .core.checks import finite, require, require_choice, require_count
 from .core.evaluation import MEMORY, Denoiser
 from .core.free import FREE, check_template
 from .core.jumps import Share
@@ -110,7 +110,8 @@ def sample(
     if template is not None:
         template = check_template(template, num, model.length, model.process.states).expand(num, -1)
     positions = None if template is None else max(1, int((template == FREE).sum(1).max()))
-    if solver == AUTO:
+    if isinstance(solver, str):
+        require_choice("solver", solver, (AUTO,))
         others = {"tolerance": tolerance, "steps": steps, "grid": grid, "delta": delta}
         for name, value in others.items():
             require(value is None, name, value, "solver='auto' decides it; leave it out, or name a solver")
