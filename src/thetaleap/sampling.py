@@ -116,8 +116,10 @@ def sample(
         for name, value in others.items():
             require(value is None, name, value, "solver='auto' decides it; leave it out, or name a solver")
         advice = RECOMMEND(model, nfe, positions=positions)
-        solver, grid, nfe = advice.solver, advice.grid, advice.nfe
-    method = _with_tolerance(model, solver, nfe=nfe, steps=steps, grid=grid, tolerance=tolerance)
+        chosen, grid, nfe = advice.solver, advice.grid, advice.nfe
+    else:
+        chosen = solver
+    method = _with_tolerance(model, chosen, nfe=nfe, steps=steps, grid=grid, tolerance=tolerance)
     if tolerance is not None and model.process.mask is None:
         grid, delta = grids.adaptive(model, tolerance, delta=delta or 0.0, seed=seed), None
     times = plan(model, method, nfe=nfe, steps=steps, grid=grid, delta=delta, positions=positions)
