@@ -18,7 +18,7 @@ import thetaleap as tl
 from thetaleap.evaluation.judges.causal import judge
 from thetaleap.evaluation.metrics import TextQuality
 from thetaleap.evaluation.metrics.sequences import Measured, frequency_distance, frequency_gap
-from thetaleap.reproduction.text import quality_of, texts_of
+from thetaleap.reproduction.text import texts_of
 from thetaleap.solvers import Solver
 
 from . import antibodies
@@ -45,7 +45,8 @@ def text(num: int, exact: int) -> None:
 
     def drawn(solver: Solver, nfe: int, num: int, seed: int) -> TextQuality:
         out = tl.sample(model, solver, nfe=nfe, num=num, seed=seed, batch_size=32, progress=False)
-        return quality_of(critic, texts_of(model, out.x))
+        scores = critic.score(texts_of(model, out.x))
+        return TextQuality.of(scores.rows, scores.nats)
 
     truth = drawn(tl.Tweedie(tl.FixedCount()), model.length, exact, REFERENCE_SEED)
     print(f"exact, {model.length}: perplexity {truth.perplexity}, entropy {truth.entropy}", flush=True)

@@ -37,7 +37,7 @@ def test_a_page_of_two_experiments(tmp_path: Path) -> None:
         "toy": ("errors <and> steps", lambda folder, **how: toy.run(folder, steps=(4, 8), **how)),
         "uniformization": ("evaluations", lambda folder, **how: uniformization.run(folder, intervals=4, **how)),
     }
-    report = everything.run(tmp_path, runs, num=300, seed=1, progress=False)
+    report = everything.run(tmp_path, experiments=runs, num=300, seed=1, progress=False)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     checker = Checker()
     checker.feed(text)
@@ -69,7 +69,7 @@ def test_long_tables_are_cut_and_numbers_shortened(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):  # what was done before is there
-        everything.run(tmp_path, {"one": ("about", run), "two": ("stopped", stop)})
+        everything.run(tmp_path, experiments={"one": ("about", run), "two": ("stopped", stop)})
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;row 59&gt;" in text
     assert "&lt;row 60&gt;" not in text
@@ -80,5 +80,5 @@ def test_long_tables_are_cut_and_numbers_shortened(tmp_path: Path) -> None:
 
 def test_too_few_samples_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^num=39: give a whole number of at least 40"):
-        everything.run(tmp_path / "all", {}, num=39)
+        everything.run(tmp_path / "all", experiments={}, num=39)
     assert not (tmp_path / "all").exists()

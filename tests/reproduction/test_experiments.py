@@ -184,6 +184,22 @@ def test_toy_words_without_enough_samples() -> None:
     assert "No sampled point is above 5 times the noise floor" in text
 
 
+@pytest.mark.parametrize(
+    ("slope", "low", "high", "words"),
+    [
+        (-1.61, -2.1, -1.2, "-1.61 may be that, by its interval."),
+        (-1.61, -1.65, -1.5, "-1.61 is not that."),
+        (-1.95, -2.6, -1.2, "-1.95 is about that."),
+        (-2.6, -2.9, -2.2, "-2.60 may be that, by its interval."),
+    ],
+)
+def test_toy_words_follow_the_interval_of_the_slope(slope: float, low: float, high: float, words: str) -> None:
+    study = imagined({})
+    sampled = [toy.Fit(MINE, "kl_mc", [8, 16], slope, 0.0, low, high)]
+    given = facts(study, exact_fits(study), sampled) | {"floor": 0.007, "settings": {"num": 1000, "above": 5.0}}
+    assert words in " ".join(describe("toy", study, {}, claims=[], **given).split())
+
+
 def test_toy_claims() -> None:
     def verdicts(study: Study) -> list[str]:
         return [claim.verdict for claim in claims_of(study, exact_fits(study))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def test_the_same_again_in_other_batches(ran: tuple[Report, Path], folder: Path,
 def test_by_the_command_line(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the sizes of the test, all else as it is."""
 
+    @wraps(gsm8k.run)
     def small(out: Path, **given: Any) -> Report:
         return gsm8k.run(out, budgets=(4,), new=2, block=2, **given)
 

@@ -9,19 +9,15 @@ laws alone, against evaluations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
 from ..conditioning.wrappers import guided, tempered
 from ..control import Method, SemiAutoregressive, grids
-from ..core.checks import require_count
-from ..core.progress import progress_bar
-from ..evaluation.figures import page as paged
-from ..evaluation.figures import table, write_csv, write_png
+from ..evaluation.figures import table, wrapped, write_csv, write_png
 from ..evaluation.metrics import frequencies, histogram, kl
 from ..evaluation.metrics.digits import digit_labels
 from ..evaluation.metrics.sequences import Measured, mean
@@ -35,9 +31,9 @@ from ..sampling import Moment, plan, sample
 from ..solvers import Multistep
 from ..training.sums import Problem, problems, result_of
 from .methods import EULER, EXACT, PARALLEL, SAFE, SEMI, TWEEDIE, pick
-from .pages import WIDTH, Panel, cells, chart, flow, render
+from .pages import WIDTH, Job, Panel, cells, chart, experiment, flow, render
 from .rules import Report
-from .study import UNUSUAL, Row, Study, compare, ranking, row
+from .study import Row, Study, compare, ranking, row
 from .sums import TEMPERATURE, answer_of, questions
 from .toy import law_row
 
@@ -51,7 +47,10 @@ TOY_FOLD = 25
 """The toy is small and its noise floor high: it gets this many times the samples."""
 BUDGETS = (8, 32)
 CURVE_BUDGETS = (4, 8, 16, 32, 64)
-CURVED = {"cube3": "masked (cube3), equal steps", "cube3-uniform": "uniform (cube3-uniform), quadratic grid"}
+CURVED = {
+    "cube3": ("masked (cube3), equal steps", grids.uniform),
+    "cube3-uniform": ("uniform (cube3-uniform), quadratic grid", grids.power),
+}
 SOLVERS = pick("tau-leaping (exact rule)", EULER, TWEEDIE, "theta-RK-2 (exact rule)", SAFE)
 DECODERS = pick(PARALLEL, SEMI[1])
 CHAIN = {"excess": ("excess", 1.0, 4), "pair KL": ("pair_kl", 1.0, 4)}
@@ -59,43 +58,31 @@ CHAIN = {"excess": ("excess", 1.0, 4), "pair KL": ("pair_kl", 1.0, 4)}
 Advance = Callable[[float], None]
 
 
+@experiment(least=2)
 @one_thread()
-def run(
-    folder: Path,
-    seed: int = 0,
-    progress: bool | None = None,
-    num: int = NUM,
-    budgets: Sequence[int] = BUDGETS,
-    curve_budgets: Sequence[int] = CURVE_BUDGETS,
-) -> Report:
-    """Draw and measure, and write ``digits.png``, ``convergence.png`` and three tables as CSV to `folder`."""
-    require_count("num", num, least=2)
-    require_count("seed", seed, least=0)
-    folder.mkdir(parents=True, exist_ok=True)
+def run(job: Job, budgets: Sequence[int] = BUDGETS, curve_budgets: Sequence[int] = CURVE_BUDGETS) -> Report:
+    """Draw and measure, and write ``digits.png``, ``convergence.png`` and three tables as CSV to the job's folder."""
+    num, seed = job.num or NUM, job.seed
     work = 5 + len(budgets) * (2 * len(SOLVERS) + len(DECODERS)) + len(CURVED) * len(SOLVERS) * len(curve_budgets)
-    with progress_bar(progress, "demo", work) as advance:
+    with job.bar("demo", work) as advance:
         text, (images, seen), solved = text_stages(seed, advance), digits(seed, advance), sums(seed, advance)
         chain = chain_study(budgets, num, seed, advance)
-        toy = toy_study(budgets, num, seed, advance)
-        curves = curve_study(curve_budgets, advance)
-    picture = folder / "digits.png"
+        toy = law_study("toy15", budgets, grids.power, advance, num * TOY_FOLD, seed)
+        curves = {name: law_study(name, curve_budgets, grid, advance) for name, (_, grid) in CURVED.items()}
+    picture, figure = job.folder / "digits.png", job.folder / "convergence.png"
     note = {"model": "mnist", "guidance": GUIDANCE, "nfe": DIGITS_BUDGET, "seed": seed}
     write_pictures(picture, mosaic(images, columns=5), note)
-    own = {model: curves.of_model(model) for model in CURVED}
-    parts = [
-        Panel(own[name], "kl_exact", "KL(p0 || law), nats", title=title, log=True) for name, title in CURVED.items()
-    ]
-    studies = {"convergence": curves, "chain64": chain, "toy15": toy}
-    files = [write_png(folder / "convergence.png", chart(parts, list(SOLVERS), "Exact error at equal evaluations"))]
-    files += [write_csv(folder / f"{name}.csv", one.written.to_dict("records")) for name, one in studies.items()]  # pyright: ignore[reportArgumentType]
+    label = "KL(p0 || law), nats"
+    parts = [Panel(one, "kl_exact", label, title=CURVED[name][0], log=True) for name, one in curves.items()]
+    write_png(figure, chart(parts, list(SOLVERS), "Exact error at equal evaluations"))
+    both = Study([one for study in curves.values() for one in study.rows])
+    studies = {"convergence": both, "chain64": chain, "toy15": toy}
+    files = [write_csv(job.folder / f"{name}.csv", one.written) for name, one in studies.items()]
     told = {"stages": [(nfe, _indented(text)) for nfe, text in text], "budgets": (TEXT_BUDGET, DIGITS_BUDGET)}
-    told |= {"images": _indented(blocks(images, columns=5)), "seen": seen, "picture": picture}
-    told |= {"guidance": GUIDANCE, "gone": GONE, "length": len(text[-1][1]), "num": num, "figure": files[0]}
-    shown = flow(
-        render("demo.j2", **told, **sums_facts(solved), **chain_facts(chain), toy=toy, curves=own, **_tables(toy)),
-        WIDTH,
-    )
-    return Report(shown, [picture, *files])
+    told |= {"images": _indented(blocks(images, columns=5)), "seen": seen, "picture": picture, "figure": figure}
+    told |= {"guidance": GUIDANCE, "gone": GONE, "length": len(text[-1][1]), "num": num, "toy": toy, "curves": curves}
+    told |= {"toy_table": toy_table(toy), **sums_facts(solved), **chain_facts(chain)}
+    return Report(flow(render("demo.j2", **told), WIDTH), [picture, figure, *files])
 
 
 def _indented(text: str) -> str:
@@ -122,12 +109,9 @@ def text_stages(seed: int, advance: Advance) -> list[tuple[int, str]]:
 
     sample(model, Multistep(planner=LowDiscrepancy()), nfe=TEXT_BUDGET, seed=seed, progress=False, on_step=watch)
     advance(1)
-    shown = [min(seen, key=lambda nfe: abs(nfe - part * TEXT_BUDGET)) for part in (0.25, 0.5, 1.0)]
-    return [(nfe, _written(model, seen[nfe])) for nfe in sorted(set(shown))]
-
-
-def _written(model: Network, tokens: Int64[Tensor, " d"]) -> str:
-    return "".join(GONE if n == model.process.mask else model.tokenizer.decode([n]) for n in tokens.tolist())
+    shown = {min(seen, key=lambda nfe: abs(nfe - part * TEXT_BUDGET)) for part in (0.25, 0.5, 1.0)}
+    letter = {model.process.mask: GONE} | {n: model.tokenizer.decode([n]) for n in range(model.process.states)}
+    return [(nfe, "".join(letter[n] for n in seen[nfe].tolist())) for nfe in sorted(shown)]
 
 
 def digits(seed: int, advance: Advance) -> tuple[Float[Tensor, "n 1 h w"], list[int]]:
@@ -139,12 +123,8 @@ def digits(seed: int, advance: Advance) -> tuple[Float[Tensor, "n 1 h w"], list[
     return pictures(model, drawn.x), digit_labels(drawn.x).tolist()
 
 
-Sums = list[tuple[Problem, str]]
-"""Problems that were not trained on, and what was answered."""
-
-
-def sums(seed: int, advance: Advance) -> Sums:
-    """A few of them."""
+def sums(seed: int, advance: Advance) -> list[tuple[Problem, str]]:
+    """Problems that were not trained on, and what was answered."""
     model, asked = shipped("sums"), problems(SUMS, seed, held_out=True)
     template = questions(asked, model.length)
     solver, sharp = SemiAutoregressive("confidence"), tempered(model, TEMPERATURE)
@@ -154,11 +134,11 @@ def sums(seed: int, advance: Advance) -> Sums:
     return [(one, answer_of(model, x, n)) for one, x, n in zip(asked, drawn.x, free, strict=True)]
 
 
-def sums_facts(solved: Sums) -> dict[str, Any]:
+def sums_facts(solved: list[tuple[Problem, str]]) -> dict[str, Any]:
     """The first sum that came out right, or the first one if none did."""
     good = [(one, answer) for one, answer in solved if result_of(answer) == one.result]
     one, answer = (good or solved)[0]
-    told = _indented(paged([one.question, answer], 90))
+    told = _indented("\n\n".join(wrapped(part, 90) for part in (one.question, answer)))
     return {"sum": told, "good": len(good), "asked": len(solved), "result": one.result, "sums_budget": SUMS_BUDGET}
 
 
@@ -199,7 +179,7 @@ def pair_kl(model: MarkovChain, x: Tensor) -> Measured:
 
 def chain_facts(study: Study) -> dict[str, Any]:
     """Who is nearest at each budget, who is exact, and who buys likelihood with diversity."""
-    size = Study(study.frame.assign(excess=study.frame["excess"].abs()))
+    size = Study([{**one, "excess": abs(one["excess"])} for one in study.rows])
     exact, zero = study.where(method=EXACT)[0], {"excess": 0.0, "theta": None}
     return {
         "chain": table(*cells(study, CHAIN)),
@@ -213,14 +193,10 @@ def chain_facts(study: Study) -> dict[str, Any]:
 # --- the toy and exact curves
 
 
-def toy_study(budgets: Sequence[int], num: int, seed: int, advance: Advance) -> Study:
-    """Every solver at every budget, on a quadratic grid."""
-    return _laws("toy15", budgets, grids.power, advance, num * TOY_FOLD, seed)
-
-
-def _laws(
-    name: str, budgets: Sequence[int], grid: Any, advance: Advance, num: int | None = None, seed: int = 0
+def law_study(
+    name: str, budgets: Sequence[int], grid: grids.Grid, advance: Advance, num: int | None = None, seed: int = 0
 ) -> Study:
+    """Every solver at every budget: exact laws and, with `num`, samples."""
     model = load(name)
     assert isinstance(model, Joint)
     rows = []
@@ -232,18 +208,8 @@ def _laws(
     return Study.of("demo", rows)
 
 
-def _tables(toy: Study) -> dict[str, Any]:
-    header, figures = (
-        ["solver", "budget", "exact KL", "sampled KL", "from", "to"],
-        ("kl_exact", "kl_mc", "kl_mc_low", "kl_mc_high"),
-    )
+def toy_table(toy: Study) -> str:
+    header = ["solver", "budget", "exact KL", "sampled KL", "from", "to"]
+    figures = ("kl_exact", "kl_mc", "kl_mc_low", "kl_mc_high")
     lines = [[one["method"], str(one["nfe"]), *(f"{one[name]:.1e}" for name in figures)] for one in toy.rows]
-    return {"toy_table": table(header, lines), "UNUSUAL": UNUSUAL}
-
-
-def curve_study(budgets: Sequence[int], advance: Advance) -> Study:
-    """Exact laws of every solver on both models, at all budgets."""
-    made = [
-        _laws(name, budgets, grid, advance) for name, grid in (("cube3", grids.uniform), ("cube3-uniform", grids.power))
-    ]
-    return Study.of("demo", [one for study in made for one in study.rows])
+    return table(header, lines)

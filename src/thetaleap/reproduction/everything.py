@@ -6,15 +6,13 @@ import base64
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import pandas as pd
 
 from .. import __version__
-from ..core.checks import require
 from ..evaluation.figures import write_json, write_text
 from .images import LEAST
-from .pages import plain, render
+from .pages import Job, experiment, plain, render
 from .rules import VERDICTS, Report
 
 MOST_ROWS = 60
@@ -39,31 +37,20 @@ class Part:
         """By file, the number of rows and the first of them; empty columns left out, numbers to five digits."""
         found = {file.name: pd.read_csv(file) for file in self.report.files if file.suffix == ".csv"}
         style = {"index": False, "na_rep": "", "border": 0, "float_format": "{:.5g}".format}
-        return {
-            name: (len(one), one.dropna(axis=1, how="all").head(MOST_ROWS).to_html(**style))
-            for name, one in found.items()
-        }
+        short = {name: one.dropna(axis=1, how="all").head(MOST_ROWS).to_html(**style) for name, one in found.items()}
+        return {name: (len(one), short[name]) for name, one in found.items()}
 
 
-def run(
-    folder: Path,
-    experiments: Mapping[str, tuple[str, Callable[..., Report]]],
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> Report:
+@experiment(least=LEAST)  # what the last of them would refuse half an hour later
+def run(job: Job, experiments: Mapping[str, tuple[str, Callable[..., Report]]]) -> Report:
     """Run `experiments`, each in a folder of its own; after each, write ``report.html`` and ``claims.json`` anew.
 
     They are given by name, what each shows and its ``run``, and each has as many samples as it calls for, or `num`.
     """
-    # what the last of them would refuse half an hour later
-    require(num is None or num >= LEAST, "num", num, f"give a whole number of at least {LEAST}")
-    folder.mkdir(parents=True, exist_ok=True)
-    parts: list[Part] = []
+    folder, parts = job.folder, list[Part]()
     for name, (about, start) in experiments.items():
         began = time.monotonic()
-        report = start(folder / name, num=num, seed=seed, progress=progress)
+        report = start(folder / name, num=job.num, seed=job.seed, progress=job.progress)
         parts.append(Part(name, about, report, (time.monotonic() - began) / 60))
         write_text(folder / "report.html", render("report.html.j2", parts=parts, most=MOST_ROWS))
         listed = [{"experiment": part.name, **asdict(claim)} for part in parts for claim in part.report.claims]

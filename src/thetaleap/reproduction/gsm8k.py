@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,17 @@ import torch
 from ..conditioning.answering import Manner, answers
 from ..control import Method, control_of
 from ..core.checks import require, require_choice, require_count
-from ..core.progress import progress_bar
 from ..evaluation.figures import write_lines
 from ..evaluation.metrics.accuracy import MARK, Accuracy, flexible_answer, same_answer, strict_answer
 from ..models import load
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.network import Network
 from ..sampling import plan
-from .methods import SAFE, SEMI, pick
-from .pages import Panel, chart, publish
+from .methods import SAFE, SEMI, fewest, pick
+from .pages import Job, Panel, chart, experiment, publish
 from .rules import Report
 from .study import Study, ranking, row
-from .sums import BLOCK, BLOCKWISE, TEMPERATURE, fewest
+from .sums import BLOCK, BLOCKWISE, TEMPERATURE
 from .text import DTYPES
 
 BUDGETS = (64, 128, 256)
@@ -58,12 +58,9 @@ class Question:
     answer: str
 
 
+@experiment()
 def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    job: Job,
     model: str | Network | None = None,
     data: Path | None = None,
     batch_size: int = 8,
@@ -74,49 +71,43 @@ def run(
     new: int = NEW,
     block: int = BLOCK,
 ) -> Report:
-    """Measure, and write ``gsm8k.md``, ``.png``, ``.csv``, ``.json`` and ``gsm8k-answers.jsonl`` to `folder`.
+    """Measure, and write ``gsm8k.md``, ``.png``, ``.csv``, ``.json`` and ``gsm8k-answers.jsonl`` to the job's folder.
 
     The model is ``llada:SOURCE`` or ``dream:SOURCE``, or one made by `llada` or `dream`, where `device`, `dtype` and
     `trust_remote_code` are explained; `data` is GSM8K's ``test.jsonl``, a ``question`` and an ``answer`` on each line, of
     which the first `num` count. Answers have `new` tokens, in blocks of `block`.
     """
-    if num is not None:
-        require_count("num", num)
-    require_count("seed", seed, least=0)
     if data is None:
         raise ValueError("data=None: give GSM8K's test.jsonl, as in --data gsm8k/test.jsonl")
     require_count("new", new)
     require(len(budgets) > 0, "budgets", list(budgets), "give at least one")
-    questions = read_questions(data, num)
+    questions = read_questions(data, job.num)
     network, name = _model(model, device, dtype, trust_remote_code)
     words, prompts = vocabulary_of(network), [prompt_for(network, one.question) for one in questions]
     solvers = pick(*PAPER, size=block, stop=words.ends[0] if words.ends else None)
-    folder.mkdir(parents=True, exist_ok=True)
-    rows, written, kept = [], [], folder / "gsm8k-answers.jsonl"
-    with progress_bar(progress, "questions", len(solvers) * len(budgets) * len(questions)) as advance:
-        for method, nfe in ((method, nfe) for method in solvers for nfe in sorted(set(budgets))):
+    todo = list(product(solvers, sorted(set(budgets))))
+    rows, written, kept = [], [], job.folder / "gsm8k-answers.jsonl"
+    with job.bar("questions", len(todo) * len(questions)) as advance:
+        for method, nfe in todo:
             manner = within(network, solvers[method], nfe, new)
-            drawn = answers(network, manner, prompts, new, seed=seed, batch_size=batch_size, progress=False)
+            drawn = answers(network, manner, prompts, new, seed=job.seed, batch_size=batch_size, progress=False)
             texts = [words.tokenizer.decode(a.tokens, skip_special_tokens=True) for a in drawn]
             steps = len(plan(resized(network, new), manner.solver, nfe=manner.nfe, steps=manner.steps)) - 1
             told = {"model": name, "solver": repr(manner.solver), "nfe": nfe, "steps": steps}
             right = figures(method, nfe, questions, texts, block)
             rows.append(row(method, [answer.nfe for answer in drawn], **told, **right))
-            written += [
-                {"method": method, "nfe": nfe, "question": n, "evaluations": answer.nfe, "text": text}
-                for n, (answer, text) in enumerate(zip(drawn, texts, strict=True))
-            ]
+            for n, (answer, text) in enumerate(zip(drawn, texts, strict=True)):
+                said = {"question": n, "evaluations": answer.nfe, "text": text}
+                written.append({"method": method, "nfe": nfe, **said})
             write_lines(kept, written)  # after each, as the next may take hours
             advance(len(questions))
-    settings = {"model": name, "questions": data.name, "num": len(questions), "seed": seed, "new": new, "block": block}
+    settings = {"model": name, "questions": data.name, "num": len(questions), "new": new, "block": block}
     settings |= {"temperature": TEMPERATURE, "chat_template": words.chats}
     study = Study.of("gsm8k", rows)
     part = Panel(study, "accuracy", "last number right, % of questions (95% interval)", 100.0, published="paper")
     figure = chart([part], list(PAPER), f"GSM8K, {len(questions)} questions, {name}")
-    card = {"paper": PAPER}
-    return publish(
-        folder, "gsm8k", study, settings, [], figure, columns=COLUMNS, more=[kept], card=card, **facts(study)
-    )
+    told = {"columns": COLUMNS, "more": [kept], "card": {"paper": PAPER}, **facts(study)}
+    return publish(job, "gsm8k", study, settings, [], figure, **told)
 
 
 def figures(method: str, nfe: int, questions: Sequence[Question], texts: Sequence[str], block: int) -> dict[str, Any]:

@@ -21,10 +21,8 @@ from torch import Tensor
 
 from .. import files
 from ..conditioning.wrappers import cost_of, guided
-from ..control import Method, control_of
-from ..core.checks import finite, require, require_count
-from ..core.evaluation import Denoiser
-from ..core.progress import progress_bar
+from ..control import Method
+from ..core.checks import finite, require
 from ..evaluation.judges.inception import fid_features
 from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.digits import DIGITS, digit_features, digit_labels, judge
@@ -33,8 +31,8 @@ from ..evaluation.metrics.sequences import Measured
 from ..models import load
 from ..models.network import Network
 from ..sampling import plan, sample
-from .methods import EULER, PARALLEL, TAU, TWEEDIE, pick
-from .pages import Panel, chart, publish
+from .methods import EULER, MINE, PARALLEL, RK, TAU, TWEEDIE, fewest, pick
+from .pages import Job, Panel, chart, experiment, publish
 from .rules import Claim, Report
 from .rules import judge as judge_claims
 from .study import Row, Study, ranking, row
@@ -90,12 +88,9 @@ class Measure:
         }
 
 
+@experiment(least=LEAST)
 def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    job: Job,
     model: str | Network = MODEL,
     vqgan: Path | None = None,
     reference: Path | None = None,
@@ -105,7 +100,7 @@ def run(
     batch_size: int = 32,
     device: str = "cpu",
 ) -> Report:
-    """Measure, and write ``images.md``, ``.png``, ``.csv``, ``.json`` and a grid of samples of each method to `folder`.
+    """Measure, and write ``images.md``, ``.png``, ``.csv``, ``.json`` and a grid of samples of each method.
 
     The model is ``mnist``, or another that takes labels: of digits of the same size, or ``maskgit:SOURCE`` with the
     `vqgan` that decodes it. For FID, `reference` is a ``.npz`` file with the mean and the covariance of real features
@@ -113,9 +108,7 @@ def run(
     they are as many as the samples. For digits these take `data`, an idx file of MNIST's images. `guidance` is the weight
     w, 0 for none; budgets that a method cannot do with are left out.
     """
-    num = NUM if num is None else num
-    require(isinstance(num, int) and num >= LEAST, "num", num, f"give a whole number of at least {LEAST}")
-    require_count("seed", seed, least=0)
+    num = job.num or NUM
     require(finite(guidance) and guidance >= 0, "guidance", guidance, "give a finite number of at least 0")
     require(len(budgets) > 0, "budgets", list(budgets), "give at least one")
     network, name = _model(model, vqgan, device)
@@ -124,48 +117,41 @@ def run(
     assert network.shape is not None
     labels = torch.arange(num) % network.classes
     told, solvers = guided(network, guidance, labels), solvers_of((network.shape[0], network.shape[1]))
-    todo = [(m, nfe) for m in solvers for nfe in sorted(set(budgets)) if nfe >= least(told, solvers[m])]
+    enough = {method: fewest(told, solver, network.length) for method, solver in solvers.items()}
+    todo = [(method, nfe) for method in solvers for nfe in sorted(set(budgets)) if nfe >= enough[method]]
     require(len(todo) > 0, "budgets", list(budgets), "no method can do with so few; give more")
-    folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     last: dict[str, tuple[int, Tensor]] = {}
-    with progress_bar(progress, "evaluations", sum(nfe for _, nfe in todo)) as advance:
+    with job.bar("evaluations", sum(nfe for _, nfe in todo)) as advance:
         for method, nfe in todo:
             solver = solvers[method]
-            drawn = sample(told, solver, nfe=nfe, num=num, seed=seed, batch_size=batch_size, progress=False)
+            drawn = sample(told, solver, nfe=nfe, num=num, seed=job.seed, batch_size=batch_size, progress=False)
             entries = {"model": name, "solver": repr(solver), "nfe": nfe, "steps": len(plan(told, solver, nfe=nfe)) - 1}
             rows.append(row(method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, labels)))
             last[method] = nfe, drawn.x
             advance(nfe)
-    settings = {"model": name, "distance": measure.name, "num": num, "seed": seed, "guidance": guidance}
+    settings = {"model": name, "distance": measure.name, "num": num, "guidance": guidance}
     settings |= {"cost": cost_of(told), "positions": network.length}
     study = Study.of("images", rows)
     grids = {method: (nfe, grid_name(method)) for method, (nfe, _) in last.items()}
     for method, (nfe, x) in last.items():
         shown = by_class(x, labels)
-        note = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "seed": seed}
-        images = files.pictures(network, shown.flatten(0, 1))
-        files.write_pictures(folder / grid_name(method), files.mosaic(images, shown.shape[1]), note)
+        note = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "seed": job.seed}
+        drawing = files.mosaic(files.pictures(network, shown.flatten(0, 1)), shown.shape[1])
+        files.write_pictures(job.folder / grid_name(method), drawing, note)
     parts = [Panel(study, "distance", f"{measure.name}\n(± standard error)", log=True)]
     parts += [Panel(study, "accuracy", "class as asked for, % of samples", 100.0)] if measure.labels else []
-    told = {"columns": COLUMNS, "more": [folder / file for _, file in grids.values()], "grids": grids}
+    told = {"columns": COLUMNS, "more": [job.folder / file for _, file in grids.values()], "grids": grids}
     told |= {"ranking": ranking(study, "distance")}
     figure = chart(parts, DRAWN, f"{name}, {num} samples each, guidance {guidance:g}")
-    return publish(folder, "images", study, settings, claims_of(study, settings), figure, **told)
+    return publish(job, "images", study, settings, claims_of(study, settings), figure, **told)
 
 
 def solvers_of(shape: tuple[int, int]) -> dict[str, Method]:
     """By name, for images of so many positions in height and width."""
-    third, half = pick("theta-RK-2", "theta-Trapezoidal", theta=1 / 3), pick("theta-Trapezoidal", theta=1 / 2)
-    made = {RK2: third["theta-RK-2"], THIRD: third["theta-Trapezoidal"], HALF: half["theta-Trapezoidal"]}
-    made |= pick(EULER, TAU, TWEEDIE, PARALLEL, *OURS, shape=shape)
+    third, half = pick(RK, MINE, theta=1 / 3), pick(MINE, theta=1 / 2)
+    made = {RK2: third[RK], THIRD: third[MINE], HALF: half[MINE]} | pick(*USED[:3], *USED[6:], shape=shape)
     return {name: made[name] for name in USED}
-
-
-def least(model: Denoiser, solver: Method) -> int:
-    """The fewest evaluations in which `solver` can draw a sample: one step, and a finish where it needs one."""
-    assert solver.evaluations is not None
-    return cost_of(model) * (solver.evaluations + (not control_of(solver).reaches_data(model.process)))
 
 
 def by_class(x: Int64[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Int64[Tensor, "classes each d"]:
@@ -219,10 +205,8 @@ def read_reference(
         if pair is None:
             raise ValueError(f"reference={str(path)!r}: holds {', '.join(arrays)}; give mean and cov, or mu and sigma")
         mean, cov = (torch.from_numpy(np.asarray(arrays[name], dtype=np.float64)) for name in pair)
-    square = mean.ndim == 1 and cov.shape == (len(mean), len(mean))
-    require(
-        square, "reference", str(path), f"a mean {tuple(mean.shape)} and a covariance {tuple(cov.shape)} do not fit"
-    )
+    square, shapes = mean.ndim == 1 and cov.shape == mean.shape * 2, (tuple(mean.shape), tuple(cov.shape))
+    require(square, "reference", str(path), f"a mean {shapes[0]} and a covariance {shapes[1]} do not fit")
     return mean, cov, None
 
 

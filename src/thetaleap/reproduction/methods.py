@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
-from ..control import Blocks, ParallelDecoding, SemiAutoregressive
+from ..control import Blocks, ParallelDecoding, SemiAutoregressive, control_of
 from ..control import Method as Led
+from ..core.evaluation import Denoiser
+from ..core.wrapped import cost_of
 from ..planners import FixedCount, LowDiscrepancy
 from ..sampling import DELTA
 from ..solvers import RK2, Euler, ExponentialTrapezoidal, FirstHitting, Multistep, TauLeaping, Trapezoidal, Tweedie
-from . import paper
 from .legacy import Legacy
 
 EXACT, MINE, SAFE = "first-hitting", "theta-Trapezoidal", "theta-Trapezoidal (exact rule)"
@@ -20,25 +22,11 @@ SEMI, PARALLEL = ("Semi-AR (random)", "Semi-AR (confidence)"), "parallel decodin
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What an experiment may say about a method; each takes what concerns it."""
-
-    theta: float = 0.5
-    block: int | None = None
-    """Positions of a block of semi-autoregressive decoding; None is one block."""
-    size: int = 8
-    """Positions of a block of methods "in blocks"."""
-    stop: int | None = None
-    """The token that ends an answer."""
-    shape: tuple[int, int] | None = None
-    """Of images."""
-
-
-@dataclass(frozen=True)
 class Method:
     """A row of the table. The paper's are drawn through, ours dashed."""
 
-    make: Callable[[Setting], Led]
+    make: Callable[[Any], Led]
+    """Of the settings of `pick`."""
     colour: str
     line: str = "-"
     kind: Literal["paper", "ours", "legacy"] = "paper"
@@ -48,19 +36,19 @@ class Method:
     """Where the paper's steps end; None is as is best for the solver."""
 
 
-def _ours(make: Callable[[Setting], Led], colour: str, line: str = "--") -> Method:
+def _ours(make: Callable[[Any], Led], colour: str, line: str = "--") -> Method:
     return Method(make, colour, line, "ours")
 
 
 METHODS: dict[str, Method] = {
-    EXACT: Method(lambda s: FirstHitting(), "0.25", ":", published=paper.FHS),
-    EULER: Method(lambda s: Euler(), "#009E73", published=paper.EULER, delta=DELTA),
-    TWEEDIE: Method(lambda s: Tweedie(), "#CC79A7", published=paper.TWEEDIE, delta=DELTA),
-    TAU: Method(lambda s: TauLeaping("reject"), "#0072B2", published=paper.TAU, delta=DELTA),
-    RK: Method(lambda s: RK2(s.theta, "reject"), "#E69F00", published=paper.RK2, delta=DELTA),
-    MINE: Method(lambda s: Trapezoidal(s.theta, "reject"), "#D55E00", published=paper.TRAPEZOIDAL, delta=DELTA),
-    SEMI[0]: Method(lambda s: SemiAutoregressive("random", s.block), "#999999", published=paper.SEMI_AR),
-    SEMI[1]: Method(lambda s: SemiAutoregressive("confidence", s.block), "#8C564B", published=paper.SEMI_AR),
+    EXACT: Method(lambda s: FirstHitting(), "0.25", ":", published="FHS"),
+    EULER: Method(lambda s: Euler(), "#009E73", published=EULER, delta=DELTA),
+    TWEEDIE: Method(lambda s: Tweedie(), "#CC79A7", published=TWEEDIE, delta=DELTA),
+    TAU: Method(lambda s: TauLeaping("reject"), "#0072B2", published=TAU, delta=DELTA),
+    RK: Method(lambda s: RK2(s.theta, "reject"), "#E69F00", published=RK, delta=DELTA),
+    MINE: Method(lambda s: Trapezoidal(s.theta, "reject"), "#D55E00", published=MINE, delta=DELTA),
+    SEMI[0]: Method(lambda s: SemiAutoregressive("random", s.block), "#999999", published="Semi-AR"),
+    SEMI[1]: Method(lambda s: SemiAutoregressive("confidence", s.block), "#8C564B", published="Semi-AR"),
     PARALLEL: Method(lambda s: ParallelDecoding(), "#6A3D9A"),
     SAFE: _ours(lambda s: Trapezoidal(s.theta), "#D55E00"),
     "exponential Trapezoidal": _ours(lambda s: ExponentialTrapezoidal(), "#56B4E9"),
@@ -68,11 +56,9 @@ METHODS: dict[str, Method] = {
     "Tweedie (fixed counts)": _ours(lambda s: Tweedie(FixedCount()), "#CC79A7"),
     "low discrepancy": _ours(lambda s: Tweedie(LowDiscrepancy(s.shape)), "#B8A800"),
     "multistep, low discrepancy": _ours(lambda s: Multistep(planner=LowDiscrepancy(s.shape)), "#1B1464"),
-    "Euler (legacy)": Method(lambda s: Legacy("euler"), "#009E73", "-.", "legacy", paper.EULER, DELTA),
-    "Tweedie tau-leaping (legacy)": Method(
-        lambda s: Legacy("tweedie"), "#CC79A7", "-.", "legacy", paper.TWEEDIE, DELTA
-    ),
-    "tau-leaping (legacy)": Method(lambda s: Legacy("tau-leaping"), "#0072B2", "-.", "legacy", paper.TAU, DELTA),
+    "Euler (legacy)": Method(lambda s: Legacy("euler"), "#009E73", "-.", "legacy", EULER, DELTA),
+    "Tweedie tau-leaping (legacy)": Method(lambda s: Legacy("tweedie"), "#CC79A7", "-.", "legacy", TWEEDIE, DELTA),
+    "tau-leaping (legacy)": Method(lambda s: Legacy("tau-leaping"), "#0072B2", "-.", "legacy", TAU, DELTA),
     "tau-leaping (exact rule)": _ours(lambda s: TauLeaping(), "#0072B2"),
     "theta-RK-2 (exact rule)": _ours(lambda s: RK2(s.theta), "#E69F00"),
     "theta-Trapezoidal in blocks": _ours(lambda s: Blocks(Trapezoidal(s.theta), s.size, s.stop), "#D55E00", ":"),
@@ -85,10 +71,28 @@ METHODS: dict[str, Method] = {
 "legacy" has the precision of published code, see `legacy`."""
 
 
-def pick(*names: str, **setting: float | int | tuple[int, int] | None) -> dict[str, Led]:
-    """The solvers of some methods."""
-    told = Setting(**setting)  # pyright: ignore[reportArgumentType]
+def pick(
+    *names: str,
+    theta: float = 0.5,
+    block: int | None = None,
+    size: int = 8,
+    stop: int | None = None,
+    shape: tuple[int, int] | None = None,
+) -> dict[str, Led]:
+    """The solvers of some methods, each of which takes what concerns it.
+
+    `block` has the positions of a block of semi-autoregressive decoding, None being one block, and `size` those of methods
+    "in blocks"; `stop` is the token that ends an answer, and `shape` that of images.
+    """
+    told = SimpleNamespace(theta=theta, block=block, size=size, stop=stop, shape=shape)
     return {name: METHODS[name].make(told) for name in names}
+
+
+def fewest(model: Denoiser, solver: Led, positions: int) -> int:
+    """Evaluations in which `solver` can fill so many positions: a step for each of its parts, with a finish where it
+    needs one."""
+    control, stages = control_of(solver), solver.evaluations or 0
+    return cost_of(model) * control.fewest(positions) * (stages + (not control.reaches_data(model.process)))
 
 
 def look(label: str) -> Method:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FHS, EULER, TWEEDIE, TAU = "FHS", "Euler", "Tweedie tau-leaping", "tau-leaping"
-SEMI_AR, RK2, TRAPEZOIDAL = "Semi-AR", "theta-RK-2", "theta-Trapezoidal"
 NFES = (16, 32, 64, 128, 256, 512, 1024)
 
 

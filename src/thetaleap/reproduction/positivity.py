@@ -7,32 +7,30 @@ where theta is below 1/2: at 1/2 the earlier intensity has weight 0.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
+from itertools import pairwise, product
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..core.checks import require_count
 from ..core.intensity import Combined
 from ..core.jumps import Share, jump_probability, leap
 from ..core.memory import Memory
 from ..core.noise import Draw, Noise
-from ..core.progress import progress_bar
 from ..core.reverse import Reverse
 from ..core.times import Times, column
-from ..evaluation.metrics.sequences import Measured
+from ..evaluation.metrics.measured import mean
 from ..models.network import Network
 from ..sampling import DELTA, sample
 from ..solvers import Solver, Trapezoidal
 from ..solvers.base import Step
 from . import paper
-from .pages import Panel, chart, publish
+from .methods import MINE, RK
+from .pages import Job, Panel, chart, experiment, publish
 from .rules import Claim, Report, judge
-from .study import Study, row
+from .study import Row, Study, row
 from .text import MODEL, budgets_of, model_of
 
 NUM = 8
@@ -72,47 +70,39 @@ SOLVERS: dict[str, Solver] = {
     "theta-Trapezoidal (1/3)": Trapezoidal(1 / 3, "reject"),
     HALVES[1]: Trapezoidal(0.5, "reject"),
 }
-PUBLISHED: dict[str, str] = dict(zip(HALVES, (paper.RK2, paper.TRAPEZOIDAL), strict=True))
+PUBLISHED: dict[str, str] = dict(zip(HALVES, (RK, MINE), strict=True))
 """Methods of the paper's table; its theta is 1/2 throughout on text."""
 COLUMNS = {"positive, %": ("positive", 1.0, 2), "the paper's for RADD, %": ("paper", 1.0, 2)}
 
 
+@experiment(least=2)
 def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    job: Job,
     model: str | Network = MODEL,
     budgets: Sequence[int] | None = None,
     device: str = "cpu",
     dtype: str = "auto",
 ) -> Report:
-    """Measure, and write ``positivity.md``, ``.png``, ``.csv`` and ``.json`` to `folder`.
+    """Measure, and write ``positivity.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder.
 
     By default 8 samples of each row, at least 2, and the paper's budgets from 32 up to the model's length.
     """
-    num = NUM if num is None else num
-    require_count("num", num, least=2)
-    require_count("seed", seed, least=0)
-    network, name = model_of(model, device, dtype)
+    num, (network, name) = job.num or NUM, model_of(model, device, dtype)
     wanted = budgets_of(network, budgets, paper.NFES[1:])
-    folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    with progress_bar(progress, "evaluations", len(SOLVERS) * sum(wanted)) as advance:
-        for method, solver in SOLVERS.items():
-            for nfe in wanted:
-                told = {"model": name, "solver": repr(solver), "nfe": nfe, "num": num}
-                rows.append(row(method, **told, **shares(network, solver, nfe, num, seed), **_published(method, nfe)))
-                advance(nfe)
-    settings = {"model": name, "num": num, "seed": seed, "length": network.length, "budgets": wanted}
+    with job.bar("evaluations", len(SOLVERS) * sum(wanted)) as advance:
+        for (method, solver), nfe in product(SOLVERS.items(), wanted):
+            told = {"model": name, "solver": repr(solver), "nfe": nfe}
+            rows.append(row(method, **told, **shares(network, solver, nfe, num, job.seed), **_published(method, nfe)))
+            advance(nfe)
+    settings = {"model": name, "num": num, "length": network.length, "budgets": wanted}
     study = Study.of("positivity", rows)
     part = Panel(study, "positive", "positive extrapolated intensities, %", published="paper")
     figure = chart([part], list(SOLVERS), f"{name}: {num} samples a row, ± standard error")
-    return publish(folder, "positivity", study, settings, claims_of(study, settings), figure, columns=COLUMNS)
+    return publish(job, "positivity", study, settings, claims_of(study, settings), figure, columns=COLUMNS)
 
 
-def shares(model: Network, solver: Solver, nfe: int, num: int, seed: int) -> dict[str, Any]:
+def shares(model: Network, solver: Solver, nfe: int, num: int, seed: int) -> Row:
     """The share of positive intensities in percent: the mean over groups of samples, with its standard error."""
     groups = min(GROUPS, num)
     found, spent = [], []
@@ -121,8 +111,7 @@ def shares(model: Network, solver: Solver, nfe: int, num: int, seed: int) -> dic
         drawn = sample(model, solver, nfe=nfe, num=end - first, **manner)
         found.append(100 * float(drawn.info["positive"]))
         spent += drawn.nfe.tolist()
-    share = Measured(statistics.fmean(found), statistics.stdev(found) / groups**0.5)
-    return {"positive": share, "evaluations": statistics.fmean(spent), "most_evaluations": max(spent)}
+    return {"spent": spent, "positive": mean(torch.tensor(found, dtype=torch.float64))}
 
 
 def _published(method: str, nfe: int) -> dict[str, float | None]:
@@ -133,5 +122,5 @@ def _published(method: str, nfe: int) -> dict[str, float | None]:
 
 def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
     """What the paper says of the share, which on other models than its own is a matter of that model."""
-    known = ["radd"] if str(settings["model"]).startswith("radd:") else []
+    known = ["radd"] if settings["model"].startswith("radd:") else []
     return judge(study, "positivity", known, f"on {settings['model']} ")

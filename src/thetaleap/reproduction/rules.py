@@ -3,15 +3,18 @@
 A rule turns the table into evidence: intervals, each with the range in which it should lie if the claim holds. The
 verdict follows from these alone. "differs": some interval lies outside its range. "agrees": none does, and every group
 of evidence has an interval inside. Otherwise it cannot be checked here.
+
+Intervals are three standard errors to each side. So a claim that is true is said to differ with a probability of at most
+0.27% for each row that it compares; 1.2%, where the errors themselves are estimated from as few as 12 samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..evaluation.figures import listing
 from ..evaluation.metrics.sequences import Measured
@@ -21,7 +24,7 @@ from .study import UNUSUAL, Row, Study, difference, shown
 Verdict = Literal["agrees", "differs", "cannot be checked here"]
 LABELS = {"bits": "bits per token", "kl_exact": "exact KL", "tv_exact": "exact total variation"}
 """What figures are called, where it is not their name."""
-VERDICTS: tuple[Verdict, ...] = ("agrees", "differs", "cannot be checked here")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,6 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
 
 
-Rule = Callable[[Study], Claim]
-"""Gives a claim without the paper's words."""
-
-
 def judge(study: Study, name: str, known: Collection[str] = (), where: str = "", **told: Any) -> list[Claim]:
     """The paper's claims on an experiment. `known` is what it has of what claims need; `where` is said before what was
     found, and `told` fills in words."""
@@ -88,7 +87,7 @@ def judge(study: Study, name: str, known: Collection[str] = (), where: str = "",
         if needs is not None and needs not in known:
             made.append(Claim(paper, "cannot be checked here", otherwise))
             continue
-        claim = RULES[words.pop("rule")](**words)(study)
+        claim = RULES[words.pop("rule")](study, **words)
         made.append(replace(claim, paper=paper, found=f"{where if claim.evidence else ''}{claim.found}"))
     return made
 
@@ -104,29 +103,17 @@ def decide(evidence: Sequence[Evidence], found: str, pooled: Evidence | None = N
     return Claim("", "cannot be checked here", f"{found}; more samples may tell", everything)
 
 
-@dataclass(frozen=True)
-class Some:
-    """Rows of one method with theta in a range, of which the best at a budget counts."""
+# --- rules: each gives a claim without the paper's words
 
-    method: str
-    low: float = -math.inf
-    high: float = math.inf
-    label: str = ""
-
-    @staticmethod
-    def of(given: str | dict[str, Any]) -> Some:
-        return Some(given) if isinstance(given, str) else Some(**given)
-
-    def at(self, study: Study, figure: str, by: str, place: int) -> Row | None:
-        own = [one for one in study.where(method=self.method) if one[by] in (place, None)]
-        own = [one for one in own if one["theta"] is None or self.low <= one["theta"] <= self.high]
-        return min(own, key=lambda one: one[figure], default=None)
+Some = str | Mapping[str, Any]
+"""A method; or ``{method, low, high, label}``: its rows with theta in a range, the best of which counts."""
 
 
 def below(
+    study: Study,
     figure: str,
-    mine: str | dict[str, Any],
-    others: Sequence[str | dict[str, Any]],
+    mine: Some,
+    others: Sequence[Some],
     *,
     by: str = "nfe",
     beyond: float = 0,
@@ -136,12 +123,13 @@ def below(
     margin: float | None = None,
     closed: bool = False,
     missing: str = "no budget of this run has room for both; give more",
-) -> Rule:
+) -> Claim:
     """Whether the figure of `mine` is below that of each of `others`: seen at some budget, contradicted at none.
 
     Args:
+        study: the table.
         figure: its name.
-        mine: a method, or `Some` rows of one.
+        mine: whose it is.
         others: what to compare it with.
         by: "nfe" or "steps": what is equal in a comparison.
         beyond: only budgets above this count, up to `upto`; with `last` the largest of them alone.
@@ -152,35 +140,46 @@ def below(
         closed: not above is enough.
         missing: what to say where there is nothing to compare.
     """
-    own, rivals = Some.of(mine), [Some.of(other) for other in others]
+    places = [place for place in sorted(study.column(by)) if beyond < place <= upto]
+    pairs: list[tuple[int, Row, dict[str, Row]]] = []
+    for place in places[-1:] if last else places:
+        one = _best(study, figure, mine, by, place)
+        against = {_name(other): _best(study, figure, other, by, place) for other in others}
+        found = {name: other for name, other in against.items() if other is not None}
+        if one is not None and found:
+            pairs.append((place, one, found))
+    if not pairs:
+        return Claim("", "cannot be checked here", missing)
+    evidence = [
+        replace(_gap(name, str(place), difference(figure, one, other)), touching=closed)
+        for place, one, found in pairs
+        for name, other in found.items()
+    ]
+    place, one, found = pairs[-1]
+    beside = "; ".join(dict.fromkeys(_figure(each, figure) for each in (one, *found.values())))
+    text = f"{_name(mine)} is {_told(evidence)} in {LABELS.get(figure, figure)} (at {place}: {beside})"
+    if not pool and margin is None:
+        return decide(evidence, text)
+    parts = [difference(figure, one, *found.values()) for _, one, found in pairs]
+    value, error = sum(part.value for part in parts), math.hypot(*(part.error for part in parts))
+    mean = Measured(value / len(parts), error / len(parts))
+    whole = "over all budgets" if len(pairs) > 1 else "the difference is"
+    text += f"; {whole} {mean.value:+.3f} ± {mean.error:.3f}"
+    text += "" if margin is None else f", where the paper has {-margin:+.2f}"
+    return decide(evidence, text, _gap("all", "all budgets", mean, 0.0 if margin is None else -margin / 2))
 
-    def rule(study: Study) -> Claim:
-        evidence: list[Evidence] = []
-        pairs: list[tuple[int, Row, list[Row]]] = []
-        places = [place for place in sorted(study.column(by)) if beyond < place <= upto]
-        for place in places[-1:] if last else places:
-            one = own.at(study, figure, by, place)
-            against = {rival.label or rival.method: rival.at(study, figure, by, place) for rival in rivals}
-            found = {name: other for name, other in against.items() if other is not None}
-            if one is not None and found:
-                pairs.append((place, one, list(found.values())))
-                gaps = {name: difference(figure, one, other) for name, other in found.items()}
-                evidence += [replace(_gap(name, str(place), gap), touching=closed) for name, gap in gaps.items()]
-        if not pairs:
-            return Claim("", "cannot be checked here", missing)
-        text = f"{own.label or own.method} is {_told(evidence)} in {LABELS.get(figure, figure)} ({_beside(figure, *pairs[-1])})"
-        if not pool and margin is None:
-            return decide(evidence, text)
-        parts = [difference(figure, one, *rest) for _, one, rest in pairs]
-        value = sum(part.value for part in parts) / len(parts)
-        mean = Measured(value, math.hypot(*(part.error for part in parts)) / len(parts))
-        text += (
-            f"; {'over all budgets' if len(pairs) > 1 else 'the difference is'} {mean.value:+.3f} ± {mean.error:.3f}"
-        )
-        text += "" if margin is None else f", where the paper has {-margin:+.2f}"
-        return decide(evidence, text, _gap("all", "all budgets", mean, 0.0 if margin is None else -margin / 2))
 
-    return rule
+def _name(some: Some) -> str:
+    return some if isinstance(some, str) else some.get("label", some["method"])
+
+
+def _best(study: Study, figure: str, some: Some, by: str, place: int) -> Row | None:
+    """The row with the lowest figure at a budget; without a budget or a theta, rows are for all."""
+    told = {"method": some} if isinstance(some, str) else some
+    low, high = told.get("low", -math.inf), told.get("high", math.inf)
+    own = [one for one in study.where(method=told["method"]) if one[by] in (place, None)]
+    own = [one for one in own if one["theta"] is None or low <= one["theta"] <= high]
+    return min(own, key=lambda one: one[figure], default=None)
 
 
 def _gap(about: str, at: str, gap: Measured, most: float = 0.0, least: float = -math.inf) -> Evidence:
@@ -198,93 +197,68 @@ def _told(evidence: Sequence[Evidence]) -> str:
     return listing(parts)
 
 
-def _beside(figure: str, place: int, one: Row, others: Sequence[Row]) -> str:
-    """The figures at a budget, each with its entropy where it has one."""
-    listed = {}
-    for each in (one, *others):
-        name = each["method"] + ("" if each["theta"] is None else f" ({each['theta']:g})")
-        varied = "" if each.get("entropy") is None else f", entropy {each['entropy']:.2f}"
-        listed[name] = f"{name} {shown(each, figure)}{varied}"
-    return f"at {place}: {'; '.join(listed.values())}"
+def _figure(one: Row, figure: str) -> str:
+    """A method's figure, with its entropy where it has one."""
+    name = one["method"] + ("" if one["theta"] is None else f" ({one['theta']:g})")
+    return f"{name} {shown(one, figure)}" + ("" if one.get("entropy") is None else f", entropy {one['entropy']:.2f}")
 
 
-def same(figure: str, mine: str, other: str, **how: Any) -> Rule:
+def same(study: Study, figure: str, mine: str, other: str, **how: Any) -> Claim:
     """Whether two methods are indistinguishable at every budget that counts; see `below`."""
-    against = below(figure, mine, [other], closed=True, **how)
-
-    def rule(study: Study) -> Claim:
-        made = against(study)
-        return decide([replace(e, least=0.0) for e in made.evidence], made.found) if made.evidence else made
-
-    return rule
+    made = below(study, figure, mine, [other], closed=True, **how)
+    return decide([replace(e, least=0.0) for e in made.evidence], made.found) if made.evidence else made
 
 
-def change(figure: str, method: str, rises: bool = True) -> Rule:
+def change(study: Study, figure: str, method: str, rises: bool = True) -> Claim:
     """Whether a figure rises, or falls, from the smallest budget to the largest."""
-
-    def rule(study: Study) -> Claim:
-        own = sorted(study.where(method=method), key=lambda one: one["nfe"])
-        gap = difference(figure, own[-1], own[0])
-        ends = (math.inf, 0.0) if rises else (0.0, -math.inf)
-        found = listing([f"{shown(one, figure)} at {one['nfe']}" for one in (own[0], own[-1])])
-        return decide([_gap(method, "", gap, *ends)] if gap.value else [], found)
-
-    return rule
+    own = sorted(study.where(method=method), key=lambda one: one["nfe"])
+    gap = difference(figure, own[-1], own[0])
+    ends = (math.inf, 0.0) if rises else (0.0, -math.inf)
+    found = listing([f"{shown(one, figure)} at {one['nfe']}" for one in (own[0], own[-1])])
+    return decide([_gap(method, "", gap, *ends)] if gap.value else [], found)
 
 
-def at_least(figure: str, method: str, bound: float, holds: bool = True, remark: str = "") -> Rule:
+def at_least(study: Study, figure: str, method: str, bound: float, holds: bool = True, remark: str = "") -> Claim:
     """Whether a figure is `bound` or more at every budget; with ``holds=False`` the paper says that it is not."""
-
-    def rule(study: Study) -> Claim:
-        one = min(study.where(method=method), key=lambda one: one[figure])
-        ends = (math.inf, bound) if holds else (bound, -math.inf)
-        evidence = [_gap(method, "", Measured(one[figure], one[f"{figure}_se"]), *ends)]
-        return decide(evidence, f"the least is {shown(one, figure)} at {one['nfe']}{remark}")
-
-    return rule
+    one = min(study.where(method=method), key=lambda one: one[figure])
+    ends = (math.inf, bound) if holds else (bound, -math.inf)
+    evidence = [_gap(method, "", Measured(one[figure], one[f"{figure}_se"]), *ends)]
+    return decide(evidence, f"the least is {shown(one, figure)} at {one['nfe']}{remark}")
 
 
-def published(figure: str, column: str, near: float | str, methods: Sequence[str] | None = None) -> Rule:
+def published(study: Study, figure: str, column: str, near: float | str, methods: Sequence[str] | None = None) -> Claim:
     """Whether figures are the paper's own: within a share `near` of them, or within what a column says. Of `methods`, or
     of all that are the paper's."""
-
-    def rule(study: Study) -> Claim:
-        wanted = [one for one in study.rows if one.get(column) is not None]
-        own = [one for one in wanted if (one["kind"] == "paper" if methods is None else one["method"] in methods)]
-        if not own:
-            return Claim("", "cannot be checked here", "the paper has no figures for the budgets of this run")
-        evidence = []
-        for one in own:
-            told, room = one[column], one[near] if isinstance(near, str) else near * one[column]
-            value = Measured(one[figure], one[f"{figure}_se"])
-            evidence.append(_gap(f"{one['method']} at {one['nfe']}", "", value, told + room, told - room))
-        ratios = [one[figure] / one[column] for one in own]
-        span = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        return decide(evidence, f"ours are {span} times the paper's, over {len(own)} rows")
-
-    return rule
+    wanted = [one for one in study.rows if one.get(column) is not None]
+    own = [one for one in wanted if (one["kind"] == "paper" if methods is None else one["method"] in methods)]
+    if not own:
+        return Claim("", "cannot be checked here", "the paper has no figures for the budgets of this run")
+    evidence = []
+    for one in own:
+        told, room = one[column], one[near] if isinstance(near, str) else near * one[column]
+        value = Measured(one[figure], one[f"{figure}_se"])
+        evidence.append(_gap(f"{one['method']} at {one['nfe']}", "", value, told + room, told - room))
+    ratios = [one[figure] / one[column] for one in own]
+    span = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return decide(evidence, f"ours are {span} times the paper's, over {len(own)} rows")
 
 
 def slope(
-    figure: str, methods: Sequence[str], least: float = -math.inf, most: float = math.inf, less: str | None = None
-) -> Rule:
+    study: Study,
+    figure: str,
+    methods: Sequence[str],
+    least: float = -math.inf,
+    most: float = math.inf,
+    less: str | None = None,
+) -> Claim:
     """Whether slopes lie between two bounds; with `less`, after that method's slope is taken off."""
-
-    def rule(study: Study) -> Claim:
-        known = study.slopes[figure]
-        values = {name: known[name] - (0.0 if less is None else known[less]) for name in methods}
-        evidence = [_gap(name, "", Measured(value, 0.0), most, least) for name, value in values.items()]
-        told = [f"{name} {known[name]:.2f}" for name in (*methods, *([] if less is None else [less]))]
-        return decide(evidence, f"slopes of the {LABELS.get(figure, figure)} against steps: {listing(told)}")
-
-    return rule
+    known = study.slopes[figure]
+    values = {name: known[name] - (0.0 if less is None else known[less]) for name in methods}
+    evidence = [_gap(name, "", Measured(value, 0.0), most, least) for name, value in values.items()]
+    told = [f"{name} {known[name]:.2f}" for name in (*methods, *([] if less is None else [less]))]
+    return decide(evidence, f"slopes of the {LABELS.get(figure, figure)} against steps: {listing(told)}")
 
 
-RULES: dict[str, Callable[..., Rule]] = {
-    "below": below,
-    "same": same,
-    "change": change,
-    "at_least": at_least,
-    "published": published,
-    "slope": slope,
+RULES: dict[str, Callable[..., Claim]] = {
+    rule.__name__: rule for rule in (below, same, change, at_least, published, slope)
 }

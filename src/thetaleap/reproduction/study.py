@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.sequences import Measured
@@ -25,9 +23,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The table: a row for each method and budget."""
+    """The table: a row for each method and budget, all with the same columns."""
 
-    frame: pd.DataFrame
+    rows: Sequence[Row]
     slopes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By figure and method, where some were fitted."""
 
@@ -35,25 +33,16 @@ class Study:
     def of(experiment: str, rows: Sequence[Row]) -> Study:
         """Of rows made by `row`."""
         names = dict.fromkeys([*KEYS, *(name for one in rows for name in one)])
-        whole = [dict.fromkeys(names) | {"experiment": experiment} | one for one in rows]
-        return Study(pd.DataFrame(whole, columns=pd.Index(list(names)), dtype=object))
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        return [{str(key): value for key, value in one.items()} for one in self.frame.to_dict("records")]
+        return Study([dict.fromkeys(names) | {"experiment": experiment} | one for one in rows])
 
     @property
-    def written(self) -> pd.DataFrame:
-        """Without the values of each sample."""
-        return self.frame.drop(columns=[name for name in self.frame.columns if name.startswith("_")])
-
-    def of_model(self, name: str) -> Study:
-        """The rows of one model."""
-        return Study(self.frame.query("model == @name"))
+    def written(self) -> list[Row]:
+        """The rows without the values of each sample."""
+        return [{key: value for key, value in one.items() if not key.startswith("_")} for one in self.rows]
 
     def column(self, name: str) -> list[Any]:
         """Different entries of a column, in order, None left out."""
-        return list(dict.fromkeys(one for one in self.frame[name].tolist() if one is not None))
+        return list(dict.fromkeys(one[name] for one in self.rows if one.get(name) is not None))
 
     def where(self, **wanted: Any) -> list[Row]:
         """Rows with these entries."""
@@ -69,12 +58,8 @@ def row(method: str, spent: Any = None, **entries: Any) -> Row:
         if isinstance(entry, Measured):
             made |= {name: entry.value, f"{name}_se": entry.error}
         elif isinstance(entry, Accuracy):
-            made |= {
-                f"{name}_right": entry.right,
-                name: entry.value,
-                f"{name}_low": entry.low,
-                f"{name}_high": entry.high,
-            }
+            made |= {f"{name}_right": entry.right, name: entry.value}
+            made |= {f"{name}_low": entry.low, f"{name}_high": entry.high}
         else:
             made[name] = entry
     return made
@@ -89,9 +74,8 @@ def difference(figure: str, one: Row, *others: Row) -> Measured:
     if all(each is not None for each in samples) and len({len(each) for each in samples}) == 1:
         gaps = weights @ np.stack(samples)
         return Measured(value, float(gaps.std(ddof=1)) / math.sqrt(len(gaps)))
-    return Measured(
-        value, math.hypot(*(w * (each.get(f"{figure}_se") or 0.0) for w, each in zip(weights, rows, strict=True)))
-    )
+    errors = [each.get(f"{figure}_se") or 0.0 for each in rows]
+    return Measured(value, math.hypot(*(weights * errors)))
 
 
 def compare(figure: str, one: Row, other: Row) -> int:

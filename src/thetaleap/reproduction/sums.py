@@ -9,7 +9,6 @@ blocks are of 8.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,20 +16,19 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..conditioning.wrappers import tempered
-from ..control import Method, control_of
-from ..core.checks import require, require_count
+from ..control import Method
+from ..core.checks import require
 from ..core.free import FREE
-from ..core.progress import progress_bar
 from ..evaluation.figures import listing, write_lines
 from ..evaluation.metrics.accuracy import Accuracy
 from ..models import load
 from ..models.network import Network
 from ..sampling import plan, sample
 from ..training.sums import END, LENGTH, WORDS, Problem, encoded, problems, result_of
-from .methods import EXACT, SAFE, SEMI, TWEEDIE, pick
-from .pages import Panel, chart, publish
+from .methods import EXACT, SAFE, SEMI, TWEEDIE, fewest, pick
+from .pages import Job, Panel, chart, experiment, publish
 from .rules import Claim, Report, judge
-from .study import Study, compare, ranking, row
+from .study import Row, Study, compare, ranking, row
 
 MODEL = "sums"
 NUM = 100
@@ -50,25 +48,20 @@ DRAWN = (EXACT, *SEMI, SAFE, BLOCKWISE, MULTISTEP, f"{MULTISTEP} in blocks")
 COLUMNS = {"right, %": ("accuracy", 100.0, 1), "worked out, %": ("worked", 100.0, 1)}
 
 
+@experiment()
 def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    job: Job,
     model: str | Network = MODEL,
     budgets: Sequence[int] = BUDGETS,
     batch_size: int | None = None,
     temperature: float = TEMPERATURE,
 ) -> Report:
-    """Measure, and write ``sums.md``, ``.png``, ``.csv``, ``.json`` and ``sums-answers.jsonl`` to `folder`.
+    """Measure, and write ``sums.md``, ``.png``, ``.csv``, ``.json`` and ``sums-answers.jsonl`` to the job's folder.
 
     `num` held-out problems are answered by ``sums``, or by another model of its words. The problems are the same for
     all seeds. Budgets that a method cannot do with are left out.
     """
-    num = NUM if num is None else num
-    require_count("num", num)
-    require_count("seed", seed, least=0)
+    num = job.num or NUM
     require(min(budgets, default=0) > 0, "budgets", list(budgets), "give at least one, of at least 1")
     network, name = _model(model)
     shaped, asked = tempered(network, temperature), problems(num, held_out=True)
@@ -76,12 +69,12 @@ def run(
     free = (template == FREE).sum(1)
     most = int(free.max())
     todo = [(m, nfe) for m in SOLVERS for nfe in budgets_for(network, SOLVERS[m], sorted(set(budgets)), most)]
-    folder.mkdir(parents=True, exist_ok=True)
+    manner: Row = {"template": template, "seed": job.seed, "batch_size": batch_size, "progress": False}
     rows, written = [], []
-    with progress_bar(progress, "evaluations", sum(nfe or most for _, nfe in todo)) as advance:
+    with job.bar("evaluations", sum(nfe or most for _, nfe in todo)) as advance:
         for method, nfe in todo:
             solver = SOLVERS[method]
-            drawn = sample(shaped, solver, nfe=nfe, template=template, seed=seed, batch_size=batch_size, progress=False)
+            drawn = sample(shaped, solver, nfe=nfe, **manner)
             texts = [answer_of(network, tokens, int(n)) for tokens, n in zip(drawn.x, free, strict=True)]
             pairs = list(zip(asked, texts, strict=True))
             told = {"model": name, "solver": repr(solver), "nfe": nfe}
@@ -92,13 +85,13 @@ def run(
             keys = {"method": method, "nfe": nfe}
             written += [{**keys, "question": p.question, "result": p.result, "answer": text} for p, text in pairs]
             advance(nfe or most)
-    settings = {"model": name, "num": num, "seed": seed, "temperature": temperature, "block": BLOCK}
+    settings = {"model": name, "num": num, "temperature": temperature, "block": BLOCK}
     settings |= {"free": float(free.double().mean())}
     study = Study.of("sums", rows)
     part = Panel(study, "accuracy", "right, % of problems (95% interval)", 100.0)
-    told = {"columns": COLUMNS, "more": [write_lines(folder / "sums-answers.jsonl", written)], **facts(study)}
+    told = {"columns": COLUMNS, "more": [write_lines(job.folder / "sums-answers.jsonl", written)], **facts(study)}
     figure = chart([part], DRAWN, f"{name}: {num} held-out word problems")
-    return publish(folder, "sums", study, settings, claims_of(study, settings), figure, **told)
+    return publish(job, "sums", study, settings, claims_of(study, settings), figure, **told)
 
 
 def questions(asked: Sequence[Problem], length: int) -> Int64[Tensor, "num d"]:
@@ -112,14 +105,6 @@ def answer_of(model: Network, tokens: Int64[Tensor, " d"], free: int) -> str:
     """What is written in the last `free` positions, up to the first end."""
     said = tokens[len(tokens) - free :].tolist()
     return model.tokenizer.decode(said[: said.index(STOP)] if STOP in said else said)
-
-
-def fewest(model: Network, solver: Method, free: int) -> int:
-    """Evaluations in which `solver` can fill so many positions: a step for each of its parts, and a finish where it
-    needs one."""
-    assert solver.evaluations is not None
-    control = control_of(solver)
-    return control.fewest(free) * (solver.evaluations + (not control.reaches_data(model.process)))
 
 
 def budgets_for(model: Network, solver: Method, budgets: Sequence[int], free: int) -> list[int | None]:
@@ -157,10 +142,8 @@ def found(study: Study, methods: Sequence[str], budgets: Sequence[int]) -> str:
         here = {one["method"]: one for one in study.where(nfe=nfe) if one["method"] in methods}
         own = here.pop(methods[0], None)
         if own is not None and here:
-            others = [
-                f"{words[compare('accuracy', own, one)]} {name} ({100 * one['accuracy']:.1f}%)"
-                for name, one in here.items()
-            ]
+            signs = {name: words[compare("accuracy", own, one)] for name, one in here.items()}
+            others = [f"{signs[name]} {name} ({100 * one['accuracy']:.1f}%)" for name, one in here.items()]
             parts.append(f"at {nfe} it has {100 * own['accuracy']:.1f}% right, {listing(others)}")
     if not parts:
         return f"On sums no budget of this run has room for {methods[0]} and the others"
@@ -173,13 +156,9 @@ def facts(study: Study) -> dict[str, Any]:
     for method in study.column("method"):
         if exact is None or not exact["accuracy_right"]:
             break
-        own = sorted(
-            (one["nfe"], compare("accuracy", one, exact) >= 0) for one in study.where(method=method) if one["nfe"]
-        )
-        last_far = max((nfe for nfe, good in own if not good), default=0)
-        near += [(nfe, method) for nfe, _ in own if nfe > last_far][:1]
-    return {
-        "ranking": ranking(study, "accuracy", max),
-        "exact": exact,
-        "near": [f"{m} from {n} on" for n, m in sorted(near)],
-    }
+        own = [one for one in study.where(method=method) if one["nfe"]]
+        far = max((one["nfe"] for one in own if compare("accuracy", one, exact) < 0), default=0)
+        enough = [one["nfe"] for one in own if one["nfe"] > far]
+        near += [(min(enough), method)] if enough else []
+    told = [f"{method} from {nfe} on" for nfe, method in sorted(near)]
+    return {"ranking": ranking(study, "accuracy", max), "exact": exact, "near": told}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,6 @@ import torch
 from ..control import Method as Led
 from ..control import control_of
 from ..core.checks import require, require_choice, require_count
-from ..core.progress import progress_bar
 from ..core.storage import installed
 from ..evaluation.figures import write_lines
 from ..evaluation.judges import ngram
@@ -30,7 +28,7 @@ from ..models.network import Network
 from ..sampling import sample
 from . import paper
 from .methods import EXACT, METHODS, MINE, PARALLEL, RK, TAU, TWEEDIE, pick
-from .pages import Panel, chart, publish
+from .pages import Job, Panel, chart, experiment, publish
 from .rules import Claim, Report
 from .rules import judge as judged
 from .study import Row, Study, compare, ranking, row
@@ -60,12 +58,9 @@ COLUMNS = {
 }
 
 
+@experiment(least=2)
 def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    job: Job,
     model: str | Network = MODEL,
     judge: str | Critic | None = None,
     budgets: Sequence[int] | None = None,
@@ -74,16 +69,13 @@ def run(
     device: str = "cpu",
     dtype: str = "auto",
 ) -> Report:
-    """Measure, and write ``text.md``, ``.png``, ``.csv``, ``.json`` and ``text-samples.jsonl`` to `folder`.
+    """Measure, and write ``text.md``, ``.png``, ``.csv``, ``.json`` and ``text-samples.jsonl`` to the job's folder.
 
     By default 64 samples of a row at 16 evaluations, where methods differ most, 32 at 32, and down to 12 beyond; 24 of
     exact sampling. The model is any of text that `load` knows, or one with a tokenizer; the judge "plays" for
     Shakespeare's, else "smollm2" if it is installed; budgets are 16, 32, ... 1024 up to the model's length. With
     `legacy` there are first-order solvers with the precision of published code as well.
     """
-    if num is not None:
-        require_count("num", num, least=2)
-    require_count("seed", seed, least=0)
     network, name = model_of(model, device, dtype)
     critic = critic_of(name, judge, device)
     wanted = budgets_of(network, budgets)
@@ -92,31 +84,27 @@ def run(
     solvers = pick(*USED, *(LEGACY if legacy else []), block=block)
     known = [method for method in solvers if _fits(solvers[method], network)]
     todo = [(m, n) for m in known for n in (wanted if solvers[m].evaluations is not None else [None])]
-    folder.mkdir(parents=True, exist_ok=True)
+    # samples of a row
+    nums = {nfe: job.num or (2 * FEWEST if nfe is None else max(FEWEST, WORK // nfe)) for nfe in [None, *wanted]}
     rows: list[Row] = []
-    kept: list[dict[str, Any]] = []
-    with progress_bar(progress, "evaluations", sum(n or network.length for _, n in todo)) as advance:
+    kept: list[Row] = []
+    with job.bar("evaluations", sum(n or network.length for _, n in todo)) as advance:
         for method, nfe in todo:
-            manner = {"delta": METHODS[method].delta, "seed": seed, "batch_size": batch_size, "progress": False}
-            drawn = sample(network, solvers[method], nfe=nfe, num=num or _usual(nfe), **manner)
+            manner = {"delta": METHODS[method].delta, "seed": job.seed, "batch_size": batch_size, "progress": False}
+            drawn = sample(network, solvers[method], nfe=nfe, num=nums[nfe], **manner)
             texts = texts_of(network, drawn.x)
             told = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "kind": METHODS[method].kind}
             rows.append(row(method, drawn.nfe.tolist(), **told, **figures_of(critic, texts), **_published(method, nfe)))
             kept += [{"method": method, "nfe": nfe, "text": text} for text in texts[:SHOWN]]
-            write_lines(folder / "text-samples.jsonl", kept)  # after each, as the next may take hours
+            write_lines(job.folder / "text-samples.jsonl", kept)  # after each, as the next may take hours
             advance(nfe or network.length)
-    settings = {"model": name, "judge": critic.name, "length": network.length, "seed": seed, "budgets": wanted}
-    settings |= {"num": num or {str(nfe or "exact"): _usual(nfe) for nfe in [None, *wanted]}, "block": block}
+    settings = {"model": name, "judge": critic.name, "length": network.length, "budgets": wanted, "block": block}
+    settings |= {"num": job.num or {str(nfe or "exact"): num for nfe, num in nums.items()}}
     settings |= {"left out": [m for m in solvers if m not in known], "reference": reference_of(critic, network.length)}
     study = Study.of("text", rows)
     card = {"paper": {what: {"about": table.about, "values": table.values} for what, table in paper.TEXT.items()}}
-    told = {"columns": COLUMNS, "more": [folder / "text-samples.jsonl"], "card": card, **facts(study, settings)}
-    return publish(folder, "text", study, settings, claims_of(study, settings), draw(study, settings), **told)
-
-
-def _usual(nfe: int | None) -> int:
-    """How many samples of a row, by default."""
-    return 2 * FEWEST if nfe is None else max(FEWEST, WORK // nfe)
+    told = {"columns": COLUMNS, "more": [job.folder / "text-samples.jsonl"], "card": card, **facts(study, settings)}
+    return publish(job, "text", study, settings, claims_of(study, settings), draw(study, settings), **told)
 
 
 def model_of(model: str | Network, device: str = "cpu", dtype: str = "auto") -> tuple[Network, str]:
@@ -155,14 +143,8 @@ def texts_of(model: Network, x: torch.Tensor) -> list[str]:
     return [model.tokenizer.decode(row) for row in x.tolist()]
 
 
-def quality_of(critic: Critic, texts: Sequence[str]) -> TextQuality:
-    """What the judge makes of `texts`."""
-    scores = critic.score(texts)
-    return TextQuality.of(scores.rows, scores.nats)
-
-
 def figures_of(critic: Critic, texts: Sequence[str]) -> dict[str, Any]:
-    """The same as figures of a row, with the bits per token of each sample, for differences."""
+    """What the judge makes of `texts`, with the bits per token of each sample, for differences."""
     scores = critic.score(texts)
     made = TextQuality.of(scores.rows, scores.nats)
     bits, error = math.log2(made.perplexity.value), made.perplexity.error / made.perplexity.value / math.log(2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,6 @@ import torch
 from ..conditioning.wrappers import guided
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
-from ..core.progress import progress_bar
 from ..evaluation.figures import panels
 from ..evaluation.judges.causal import Critic
 from ..evaluation.metrics.digits import digit_distance
@@ -26,7 +24,7 @@ from ..evaluation.metrics.sequences import Measured
 from ..models.network import Network
 from ..sampling import DELTA, sample
 from .methods import METHODS, MINE, RK, pick
-from .pages import publish
+from .pages import Job, experiment, publish
 from .rules import Claim, Report
 from .rules import judge as judged
 from .study import Study, row
@@ -59,12 +57,9 @@ class Subject:
     budgets: list[int]
 
 
+@experiment()
 def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    job: Job,
     model: str | Network | None = None,
     judge: str | Critic | None = None,
     thetas: Sequence[float] = THETAS,
@@ -73,24 +68,21 @@ def run(
     device: str = "cpu",
     dtype: str = "auto",
 ) -> Report:
-    """Measure, and write ``theta.md``, ``.png``, ``.csv`` and ``.json`` to `folder`.
+    """Measure, and write ``theta.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder.
 
     By default both models, 32 texts and 120 images of each row, with 16 and 32 evaluations of text, 8 and 16 of images.
     `thetas` are above 0, at most 1, which is for theta-RK-2 alone. See `text.run` for the rest.
     """
-    require_count("seed", seed, least=0)
     for theta in thetas:
         require_number("theta", theta, 0, 1, closed="high")
-    require(len(set(thetas)) >= 2, "thetas", list(thetas), "give two or more")
-    found = [model_of(one, device, dtype) for one in (MODELS if model is None else [model])]
-    subjects = [subject_of(network, name, num, judge, budgets, device) for network, name in found]
     order = sorted(set(thetas))
+    require(len(order) >= 2, "thetas", list(thetas), "give two or more")
+    found = [model_of(one, device, dtype) for one in (MODELS if model is None else [model])]
+    subjects = [subject_of(network, name, job.num, judge, budgets, device) for network, name in found]
     cases = [(method, theta) for method in BEST for theta in order if theta < 1 or method == RK]
-    folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    manner = {"seed": seed, "batch_size": batch_size, "delta": DELTA, "progress": False}
-    work = len(cases) * sum(one.num * sum(one.budgets) for one in subjects)
-    with progress_bar(progress, "evaluations", work) as advance:
+    manner = {"seed": job.seed, "batch_size": batch_size, "delta": DELTA, "progress": False}
+    with job.bar("evaluations", len(cases) * sum(one.num * sum(one.budgets) for one in subjects)) as advance:
         for one in subjects:
             for (method, theta), nfe in product(cases, one.budgets):
                 solver = pick(method, theta=theta)[method]
@@ -98,11 +90,10 @@ def run(
                 told = {"model": one.name, "solver": repr(solver), "theta": theta, "nfe": nfe}
                 rows.append(row(method, drawn.nfe.tolist(), **told, **one.measure(drawn.x)))
                 advance(one.num * nfe)
-    study = Study.of("theta", rows)
+    study, figures = Study.of("theta", rows), {s.name: s.figure for s in subjects}
     told = {s.name: {"figure": s.figure, "by": s.by, "num": s.num, "budgets": s.budgets} for s in subjects}
-    settings = {"seed": seed, "thetas": order, "models": told}
-    figures = {s.name: s.figure for s in subjects}
-    return publish(folder, "theta", study, settings, claims_of(study, figures), draw(study, figures), columns=COLUMNS)
+    settings = {"thetas": order, "models": told}
+    return publish(job, "theta", study, settings, claims_of(study, figures), draw(study, figures), columns=COLUMNS)
 
 
 def subject_of(
@@ -118,15 +109,15 @@ def subject_of(
     if image:
         labels = None if network.classes is None else torch.arange(num) % network.classes
         told = network if labels is None else guided(network, 0.0, labels)
-        return Subject(name, figure, "a classifier of digits", told, _measured_image, num, wanted)
+        return Subject(name, figure, "a classifier of digits", told, _distance, num, wanted)
     critic = critic_of(name, judge, device)
     measure = lambda x: figures_of(critic, texts_of(network, x))  # noqa: E731
     return Subject(name, figure, critic.name, network, measure, num, wanted)
 
 
-def _measured_image(x: torch.Tensor) -> dict[str, Any]:
-    distance = digit_distance(x)
-    return {"distance": Measured(distance.value, distance.error), "bias": distance.bias}
+def _distance(x: torch.Tensor) -> dict[str, Any]:
+    found = digit_distance(x)
+    return {"distance": Measured(found.value, found.error), "bias": found.bias}
 
 
 def claims_of(study: Study, figures: dict[str, str]) -> list[Claim]:
@@ -134,7 +125,7 @@ def claims_of(study: Study, figures: dict[str, str]) -> list[Claim]:
     made = []
     for model, figure in figures.items():
         kind, only = ("images", "") if figure == "distance" else ("text", " (the paper has this on images)")
-        made += judged(study.of_model(model), "theta", (), f"{model}: ", figure=figure, kind=kind, only=only)
+        made += judged(Study(study.where(model=model)), "theta", (), f"{model}: ", figure=figure, kind=kind, only=only)
     return made
 
 

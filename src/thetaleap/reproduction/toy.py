@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,25 +18,15 @@ from torch import Tensor
 
 from .. import exact
 from ..control import Method as Led
-from ..core.checks import require, require_count
-from ..core.progress import progress_bar
-from ..evaluation.metrics import (
-    bootstrap_kls,
-    frequencies,
-    histogram,
-    interval,
-    kl,
-    loglog_slope,
-    noise_floor,
-    total_variation,
-)
+from ..core.checks import require
+from ..evaluation import metrics
 from ..evaluation.threads import one_thread
 from ..models import load
 from ..models.oracles import Joint
 from ..sampling import plan, sample
 from .methods import EULER, MINE, RK, SAFE, TAU, TWEEDIE, pick
-from .pages import Panel, chart, publish
-from .rules import Claim, Report, judge
+from .pages import Job, Panel, chart, experiment, publish
+from .rules import Claim, Evidence, Report, judge
 from .study import Row, Study, row
 
 if TYPE_CHECKING:
@@ -55,6 +44,8 @@ NEGLIGIBLE = 1e-8
 """An error in total variation below this is the horizon's or the rounding's, not the solver's."""
 NEAR = 0.2
 """A fitted slope is called first or second order within this of -1 or -2."""
+QUADRATIC = (-2.3, -1.7)
+"""Slopes of the KL that are called about -2; in ``claims.toml`` too."""
 SAFER = {TAU: "tau-leaping (exact rule)", RK: "theta-RK-2 (exact rule)", MINE: SAFE}
 """The paper's three under its rule, and the same under the exact one."""
 SOLVERS = pick(*SAFER, *SAFER.values(), EULER, TWEEDIE)
@@ -77,48 +68,32 @@ class Fit:
     """95% bootstrap interval of a Monte Carlo slope."""
 
 
+@experiment()
 @one_thread()
-def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-    steps: Sequence[int] = STEPS,
-) -> Report:
-    """Measure, and write ``toy.md``, ``.png``, ``.csv`` and ``.json`` to `folder`."""
-    num = NUM if num is None else num
-    require_count("num", num)
-    require_count("seed", seed, least=0)
-    require(len(set(steps)) >= 2, "steps", list(steps), "give two different numbers of steps or more")
-    folder.mkdir(parents=True, exist_ok=True)
-    model, order = load(MODEL), sorted(set(steps))
+def run(job: Job, steps: Sequence[int] = STEPS) -> Report:
+    """Measure, and write ``toy.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder."""
+    num, model, order = job.num or NUM, load(MODEL), sorted(set(steps))
+    require(len(order) >= 2, "steps", list(steps), "give two different numbers of steps or more")
     assert isinstance(model, Joint)
-    floor = noise_floor(model.p0.numel(), num)
+    floor = metrics.noise_floor(model.p0.numel(), num)
     cases = [(method, solver, n) for method, solver in SOLVERS.items() for n in order]
     rows = []
-    with progress_bar(progress, "laws and samples", sum(n for _, _, n in cases)) as advance:
+    with job.bar("laws and samples", sum(n for _, _, n in cases)) as advance:
         for place, (method, solver, n) in enumerate(cases):
             drawn = num if method not in (EULER, TWEEDIE) and n <= MOST_SAMPLED else None
             # a seed of its own, so that errors of rows are independent
-            own = (seed + 2**32 * place) % 2**64
+            own = (job.seed + 2**32 * place) % 2**64
             rows.append(law_row(model, MODEL, method, solver, plan(model, solver, steps=n), drawn, own))
             advance(n)
     study = Study.of("toy", rows)
     fits, sampled = exact_fits(study), sampled_fits(study)
-    settings = {
-        "model": MODEL,
-        "states": model.process.states,
-        "horizon": model.horizon,
-        "grid": "uniform",
-        "theta": 0.5,
-    }
-    settings |= {"num": num, "seed": seed, "steps": order, "most_sampled_steps": MOST_SAMPLED, "above": ABOVE}
+    settings = {"model": MODEL, "states": model.process.states, "horizon": model.horizon, "grid": "uniform"}
+    settings |= {"theta": 0.5, "num": num, "steps": order, "most_sampled_steps": MOST_SAMPLED, "above": ABOVE}
     card = {"p0": model.p0.tolist(), "noise_floor": floor, "horizon_error_tv": horizon_error(study)}
     card |= {"exact_fits": [asdict(f) for f in fits], "sampled_fits": [asdict(f) for f in sampled]}
     told: dict[str, Any] = facts(study, fits, sampled) | {"floor": floor}
     figure = draw(study, floor)
-    return publish(folder, "toy", study, settings, claims_of(study, fits), figure, columns={}, card=card, **told)
+    return publish(job, "toy", study, settings, claims_of(study, fits), figure, columns={}, card=card, **told)
 
 
 def law_row(
@@ -129,19 +104,19 @@ def law_row(
     law, steps = exact.law(model, solver, times), len(times) - 1
     nfe = steps * (solver.evaluations or 0)
     made = row(method, model=name, solver=repr(solver), steps=steps, nfe=nfe, evaluations=float(nfe))
-    made |= {"kl_exact": kl(model.p0, law), "tv_exact": total_variation(model.p0, law)}
+    made |= {"kl_exact": metrics.kl(model.p0, law), "tv_exact": metrics.total_variation(model.p0, law)}
     if num is None:
         return made
     drawn = sample(model, solver, grid=times, num=num, seed=seed, progress=False)
-    counts = histogram(drawn.x, model.process.states)
-    seen, again = frequencies(counts), bootstrap_kls(model.p0, counts, RESAMPLES, seed)
-    value, (low, high) = kl(model.p0, seen), interval(again)
-    floor = noise_floor(model.p0.numel(), num)
+    counts = metrics.histogram(drawn.x, model.process.states)
+    seen, again = metrics.frequencies(counts), metrics.bootstrap_kls(model.p0, counts, RESAMPLES, seed)
+    value, (low, high) = metrics.kl(model.p0, seen), metrics.interval(again)
+    floor = metrics.noise_floor(model.p0.numel(), num)
     made |= {"evaluations": float(drawn.nfe.double().mean()), "most_evaluations": int(drawn.nfe.max()), "num": num}
     made |= {"seed": seed, "kl_mc": value, "kl_mc_low": low, "kl_mc_high": high, "noise_floor": floor}
     # an estimate is infinite where a value was never drawn
     fitted = ABOVE * floor < value < math.inf
-    return made | {"tv_mc": total_variation(model.p0, seen), "fitted": fitted, "_kl_mc": again.numpy()}
+    return made | {"tv_mc": metrics.total_variation(model.p0, seen), "fitted": fitted, "_kl_mc": again.numpy()}
 
 
 def horizon_error(study: Study) -> float:
@@ -173,14 +148,17 @@ def sampled_fits(study: Study) -> list[Fit]:
         if len(used) >= 2:
             again = zip(*(one["_kl_mc"].tolist() for one in used), strict=True)
             steps = [one["steps"] for one in used]
-            slopes = [loglog_slope(steps, values)[0] for values in again if max(values) < math.inf]
-            fits += [_fit("kl_mc", used, *interval(torch.tensor(slopes, dtype=torch.float64))), _fit("kl_exact", used)]
+            slopes = [metrics.loglog_slope(steps, values)[0] for values in again if max(values) < math.inf]
+            fits += [
+                _fit("kl_mc", used, *metrics.interval(torch.tensor(slopes, dtype=torch.float64))),
+                _fit("kl_exact", used),
+            ]
     return fits
 
 
 def _fit(error: str, used: Sequence[Row], *ends: float) -> Fit:
     steps = [one["steps"] for one in used]
-    return Fit(used[0]["method"], error, steps, *loglog_slope(steps, [one[error] for one in used]), *ends)
+    return Fit(used[0]["method"], error, steps, *metrics.loglog_slope(steps, [one[error] for one in used]), *ends)
 
 
 # --- what the paper says, and what is seen
@@ -201,6 +179,9 @@ def order_name(slope: float) -> str:
 def facts(study: Study, fits: Sequence[Fit], sampled: Sequence[Fit]) -> dict[str, Any]:
     """What the page says besides."""
     mc = {f.method: f for f in sampled if f.error == "kl_mc"}
+    told = [
+        Evidence("", "", f.slope, f.low or 0.0, f.high or 0.0, *QUADRATIC) for name, f in mc.items() if name == MINE
+    ]
     kls, tvs = ({f.method: f.slope for f in fits if f.error == error} for error in ("kl_exact", "tv_exact"))
     used = [one for one in study.rows if one.get("fitted")]
     rest = horizon_error(study)
@@ -210,6 +191,7 @@ def facts(study: Study, fits: Sequence[Fit], sampled: Sequence[Fit]) -> dict[str
     known = [name for name in SAFER if name in tvs]
     return {
         "slopes": {name: mc.get(name) for name in SAFER},
+        "quadratic": next(iter(told), None),
         "fitted": len(used),
         "held": sum(one["kl_mc_low"] <= one["kl_exact"] <= one["kl_mc_high"] for one in used),
         "left": sum(one.get("fitted") is False for one in study.rows),

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float64
@@ -20,7 +19,6 @@ from torch import Tensor
 
 from ..control import grids
 from ..core.checks import require_count
-from ..core.progress import progress_bar
 from ..evaluation.figures import number, panels
 from ..evaluation.metrics import bootstrap_kl, frequencies, histogram, kl, noise_floor
 from ..evaluation.threads import one_thread
@@ -28,7 +26,7 @@ from ..models import load
 from ..models.oracles import Joint
 from ..sampling import Moment, sample
 from ..solvers import Uniformization
-from .pages import publish
+from .pages import Job, experiment, legend, publish
 from .rules import Claim, Evidence, Report, decide
 from .study import Row, Study, row
 
@@ -44,39 +42,26 @@ TOLERANCE = 1e-3
 COST, QUALITY = "#0072B2", "#D55E00"
 
 
-Settled = dict[str, Any]
-"""When the KL of the samples came, for good, near its last value, and what was spent afterwards: see `settle`."""
-
-
+@experiment()
 @one_thread()
-def run(
-    folder: Path,
-    *,
-    num: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-    intervals: int = INTERVALS,
-) -> Report:
-    """Measure, and write ``uniformization.md``, ``.png``, ``.csv`` and ``.json`` to `folder`."""
-    num = NUM if num is None else num
-    require_count("num", num)
-    require_count("seed", seed, least=0)
+def run(job: Job, intervals: int = INTERVALS) -> Report:
+    """Measure, and write ``uniformization.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder."""
+    num = job.num or NUM
     require_count("intervals", intervals)
-    folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    settled: dict[str, Settled] = {}
-    with progress_bar(progress, "samples", len(MODELS) * num * (intervals + 2)) as advance:
+    settled: dict[str, Row] = {}
+    with job.bar("samples", len(MODELS) * num * (intervals + 2)) as advance:
         for name in MODELS:
             model = load(name)
             assert isinstance(model, Joint)
-            own = walk(name, model, num, seed, intervals, advance)
+            own = walk(name, model, num, job.seed, intervals, advance)
             settled[name] = settle(own, noise_floor(model.p0.numel(), num))
             rows += own
-    settings = {"models": list(MODELS), "num": num, "seed": seed, "grid": "logarithmic", "end": END}
+    settings = {"models": list(MODELS), "num": num, "grid": "logarithmic", "end": END}
     settings |= {"intervals": intervals, "tolerance": TOLERANCE}
     study, figure = Study.of("uniformization", rows), draw(rows, settled)
     more = {"card": {"settled": settled}, "settled": settled, "columns": {}}
-    return publish(folder, "uniformization", study, settings, claims(settled), figure, **more)
+    return publish(job, "uniformization", study, settings, claims(settled), figure, **more)
 
 
 def walk(name: str, model: Joint, num: int, seed: int, intervals: int, advance: Callable[[float], None]) -> list[Row]:
@@ -102,11 +87,9 @@ def walk(name: str, model: Joint, num: int, seed: int, intervals: int, advance: 
         low, high = bootstrap_kl(model.p0, counts[n], seed=seed)
         told = {"model": name, "solver": repr(solver), "steps": n, "num": num, "evaluations": totals[n + 1]}
         told |= {"stage": stage, "t": t, "backward": model.horizon - t, "new": new}
-        told |= {
-            "rate": new / (times[n - 1] - t) if stage == "walk" else None,
-            "kl_exact": kl(model.p0, law_at(model, t)),
-        }
-        told |= {"kl_mc": kl(model.p0, frequencies(counts[n])), "kl_mc_low": low, "kl_mc_high": high}
+        told |= {"rate": new / (times[n - 1] - t) if stage == "walk" else None}
+        told |= {"kl_exact": kl(model.p0, law_at(model, t)), "kl_mc": kl(model.p0, frequencies(counts[n]))}
+        told |= {"kl_mc_low": low, "kl_mc_high": high}
         rows.append(row("uniformization", **told))
     return rows
 
@@ -121,8 +104,8 @@ def law_at(model: Joint, t: float) -> Float64[Tensor, ...]:
     return law
 
 
-def settle(rows: Sequence[Row], floor: float) -> Settled:
-    """The first time of the walk from which on the KL stays within the tolerance of its value at the walk's end."""
+def settle(rows: Sequence[Row], floor: float) -> Row:
+    """When the KL of the samples came, for good, near its value at the walk's end, and what was spent afterwards."""
     walked = [one for one in rows if one["stage"] != "finish"]
     last, tolerance = walked[-1], max(TOLERANCE, floor)
     # the last row is near itself even if its KL is infinite
@@ -149,23 +132,21 @@ def settle(rows: Sequence[Row], floor: float) -> Settled:
     }
 
 
-def claims(settled: Mapping[str, Settled]) -> list[Claim]:
+def claims(settled: Mapping[str, Row]) -> list[Claim]:
     """The paper's reading of its figure: evaluations pile up at the end, where they no longer help."""
     paper = "Uniformization spends its evaluations mostly near the data, long after the quality of samples has settled"
     made = []
     for name, one in settled.items():
         growth = one["last_rate"] / one["first_rate"] if one["first_rate"] else math.inf
-        evidence = [Evidence("growth of the rate", "", growth, growth, growth, 10.0)]
-        evidence.append(
-            Evidence("share afterwards", "", one["share_after"], one["share_after"], one["share_after"], 0.5)
-        )
-        found = f"{name}: {number(one['first_rate'])} evaluations per unit of time at first and {number(one['last_rate'])} at "
-        found += f"last; {100 * one['share_after']:.0f}% of them after the KL has settled"
-        made.append(replace(decide(evidence, found), paper=paper))
+        share, rates = one["share_after"], [number(one[f"{end}_rate"]) for end in ("first", "last")]
+        evidence = [Evidence("growth of the rate", "", growth, growth, growth, least=10.0)]
+        evidence.append(Evidence("share afterwards", "", share, share, share, least=0.5))
+        found = f"{name}: {rates[0]} evaluations per unit of time at first and {rates[1]} at last; {100 * share:.0f}% of them"
+        made.append(replace(decide(evidence, f"{found} after the KL has settled"), paper=paper))
     return made
 
 
-def draw(rows: Sequence[Row], settled: Mapping[str, Settled]) -> Figure:
+def draw(rows: Sequence[Row], settled: Mapping[str, Row]) -> Figure:
     """A row of two panels for each model: over backward time, as in the paper, and over what is left of it."""
     figure, axes = panels(11.5, 0.9 + 3.5 * len(settled), len(settled), 2)
     for (left, right), (name, one) in zip(axes, settled.items(), strict=True):
@@ -185,21 +166,20 @@ def draw(rows: Sequence[Row], settled: Mapping[str, Settled]) -> Figure:
             panel.axvline(mark, color="0.35", linestyle="--", linewidth=1.2, label="KL settled")
             twin = panel.twinx()
             twin.spines[["top", "left"]].set_visible(False)
-            twin.plot(
-                place, [each["kl_exact"] for each in own], color=QUALITY, linewidth=1.4, label="exact KL(p0 || p_t)"
-            )
+            truth = [each["kl_exact"] for each in own]
+            twin.plot(place, truth, color=QUALITY, linewidth=1.4, label="exact KL(p0 || p_t)")
             seen = [(x, each) for x, each in zip(place, own, strict=True) if each["kl_mc_high"] < math.inf]
-            ends = [[each[key] for _, each in seen] for key in ("kl_mc_low", "kl_mc_high", "kl_mc")]
-            twin.vlines([x for x, _ in seen], ends[0], ends[1], color=QUALITY, alpha=0.45, linewidth=1.2)
-            twin.plot(
-                [x for x, _ in seen], ends[2], ".", color=QUALITY, markersize=5, label="of the samples, 95% interval"
+            at, ends = (
+                [x for x, _ in seen],
+                [[each[f"kl_mc{end}"] for _, each in seen] for end in ("", "_low", "_high")],
             )
+            twin.vlines(at, ends[1], ends[2], color=QUALITY, alpha=0.45, linewidth=1.2)
+            twin.plot(at, ends[0], ".", color=QUALITY, markersize=5, label="of the samples, 95% interval")
             twin.set_ylabel("KL(p0 || law at t), nats", color=QUALITY)
             if panel is right:  # the exact curve goes on falling where samples cannot follow
                 twin.axhline(one["floor"], color=QUALITY, linestyle=":", linewidth=1.2, label="noise floor")
                 twin.set_yscale("log")
                 twin.set_ylim(bottom=one["floor"] / 30)
-    found = {label: h for panel in figure.axes for h, label in zip(*panel.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=5, frameon=False)
+    legend(figure, 5)
     figure.suptitle("Uniformization: where the evaluations go, and where the quality settles")
     return figure
