@@ -1,12 +1,14 @@
-"""Solvers, planners and grids by name, as command lines and the harness ask for them, or as `recommend` says."""
+"""Solvers, planners and grids as text: by name, as in Python, in a file of ``compare --tune``, or as `recommend` says."""
 
 from __future__ import annotations
 
+import ast
+import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from ..control import Method, grids
+from ..control import Blocks, Method, grids
 from ..core.checks import require, require_choice
 from ..core.evaluation import Denoiser
 from ..core.fields import Parameter, parameters
@@ -16,6 +18,8 @@ from .recommend import recommend
 
 AUTO = "auto"
 """Not a solver: the one that `recommend` names for the model and the budget."""
+LONGEST = 1000
+"""Characters of a solver as text."""
 
 GRIDS: dict[str, grids.Grid] = {
     "uniform": grids.uniform,
@@ -34,12 +38,118 @@ def hyper_parameters() -> dict[str, dict[str, Parameter]]:
     return found
 
 
+# --- solvers as text
+
+
+def parse(text: str, argument: str = "solver") -> Method:
+    """The solver that `text` names, as ``tweedie``, or writes as in Python: ``Multistep(planner=LowDiscrepancy())``.
+
+    Nothing is run but the classes of solvers and planners, on numbers, words, True, False, None and tuples of them.
+    """
+    if "(" not in text:
+        require_choice(argument, text, (AUTO, *SOLVERS))
+        return SOLVERS[text].load()()
+    try:
+        require(len(text) <= LONGEST, argument, text[:20], f"give at most {LONGEST} characters")
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        example = "give a solver as in Python, such as 'Multistep(planner=LowDiscrepancy())'"
+        raise ValueError(f"{argument}={text[:LONGEST]!r}: cannot be read; {example}") from None
+    made = _Text(text.strip(), argument).value(node)
+    require(isinstance(made, Method), argument, text, "is no solver; give one, as in 'Multistep()'")
+    return made
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A solver as text, and the argument that it was given for."""
+
+    text: str
+    argument: str
+
+    def require(self, condition: bool, remedy: str) -> None:
+        require(condition, self.argument, self.text, remedy)
+
+    def value(self, node: ast.expr) -> Any:
+        """A literal, or a solver or planner of literals."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            amount = self.value(node.operand)
+            self.require(isinstance(amount, int | float), f"there is no -{amount!r}; give a number")
+            return -amount
+        if isinstance(node, ast.Tuple | ast.List):
+            return tuple(self.value(one) for one in node.elts)
+        part = ast.get_source_segment(self.text, node)
+        good = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        self.require(
+            good, f"{part} is neither number, word, solver nor planner; those are written with brackets: Tweedie()"
+        )
+        assert isinstance(node, ast.Call)
+        assert isinstance(node.func, ast.Name)
+        return self.made(node.func.id, node)
+
+    def made(self, name: str, call: ast.Call) -> Any:
+        """The solver or planner of this `name`."""
+        classes = {one.__name__: one for one in (*SOLVERS.loaded().values(), *PLANNERS.loaded().values(), Blocks)}
+        require_choice(f"{self.argument}={self.text!r}: the name", name, classes)
+        known, given = parameters(classes[name]), dict[str, Any]()
+        has = f"{name} has {', '.join(known) or 'no arguments'}"
+        self.require(len(call.args) <= len(known), f"{len(call.args)} arguments are too many; {has}")
+        words = [(str(word.arg), word.value) for word in call.keywords]
+        for key, node in (*zip(known, call.args, strict=False), *words):
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            self.require(key in known, f"there is no {key!r}; {hint}{has}")
+            self.require(key not in given, f"{key} is given twice; give it once")
+            given[key] = self.fitting(known[key], self.value(node))
+        for key, one in known.items():
+            self.require(key in given or one.default is not MISSING, f"{name} needs {key}; give it")
+        return classes[name](**given)
+
+    def fitting(self, parameter: Parameter, value: Any) -> Any:
+        """`value`, if it is a planner where there must be one; planners may be given by name."""
+        planned = isinstance(parameter.hint, type) and issubclass(parameter.hint, Planner)
+        if planned and isinstance(value, str):
+            return make_planner(value)
+        wanted = f"a planner: one of {', '.join(PLANNERS)}" if planned else "no planner"
+        good = (isinstance(value, Planner) or value is None) if planned else not isinstance(value, Planner)
+        self.require(good, f"{parameter.name} is {value!r}; give {wanted}")
+        return value
+
+
+def written(made: Any) -> str:
+    """A solver or planner as in Python, without what is the default: what `parse` reads."""
+    known = parameters(type(made)).values()
+    given = {one.name: getattr(made, one.name) for one in known if getattr(made, one.name) != one.default}
+    nested = {
+        name: written(value) if isinstance(value, Method | Planner) else repr(value) for name, value in given.items()
+    }
+    return f"{type(made).__name__}({', '.join(f'{name}={value}' for name, value in nested.items())})"
+
+
+def split(text: str) -> list[str]:
+    """The parts of `text` between commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
 def build(name: str, given: Mapping[str, Any]) -> Method:
-    """The solver called `name`, with those of the hyper-parameters `given` that are not None."""
+    """The solver called `name`, with those of the hyper-parameters `given` that are not None; or as `parse` reads it."""
+    chosen = {key: value for key, value in given.items() if value is not None}
+    if "(" in name:
+        for key, value in chosen.items():
+            raise ValueError(f"{flag(key)}={value!r}: write it into {name!r}, or give the solver by name")
+        return parse(name)
     require_choice("solver", name, (AUTO, *SOLVERS))
     solver = SOLVERS[name].load()
     known = parameters(solver)
-    chosen = {key: value for key, value in given.items() if value is not None}
     for key, value in chosen.items():
         has = f"it has {', '.join(map(flag, known))}" if known else "it has none"
         require(key in known, flag(key), value, f"{name} has no such option; {has}")

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
 
-from ..control import Method, Preset, control_of, grids
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from ..control import Method, control_of
 from ..core.checks import require, require_count
-from ..core.evaluation import Denoiser
-from ..core.fields import parameters
+from ..core.evaluation import Denoiser, of_samples
 from ..core.progress import progress_bar
-from ..planners import Bernoulli, LowDiscrepancy
-from ..registry import PLANNERS, SOLVERS, Registry
 from ..sampling import Samples, plan, sample
-from ..solvers import Trapezoidal, Tweedie
-from .metrics.measured import LEVEL, Estimate
+from .choice import written
+from .contenders import Contender, Contenders, contenders_of, default_contenders
+from .metrics.measured import LEVEL, Scattered
 from .threads import one_thread
-from .yardsticks import Yardstick, size, yardstick
+from .yardsticks import DRAWS, Yardstick, by_reference, by_truth, exact_sampling, knows_itself
+
+__all__ = ["Comparison", "Contender", "Rank", "Row", "compare", "default_contenders"]
 
 NUM = 2000
-BLOCKS = 4
-LONGEST_EXACT = {True: 128, False: 16}
-"""The longest sequences, with masks and without, for which exact solvers are among the default contenders."""
+MODEL = "model"
+"""As `reference`: the model itself, also where the truth is known."""
+POSITIONS, FEWEST, MOST = 2**14, 64, 256
+"""Of reference samples where the truth is not known: positions of all together, and the fewest and most samples."""
 LONG_ENOUGH = 0.5
 """Seconds after which a run is not repeated to time it better."""
 ROUNDING = 1e-12
@@ -32,19 +38,8 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A solver and the grid it walks; None is the uniform one."""
-
-    solver: Method
-    grid: grids.Grid | None = None
-
-
-@dataclass(frozen=True)
 class Rank:
-    """The places that a contender may hold: behind all that are surely better, ahead of all that are surely worse.
-
-    Two contenders that are indistinguishable always share a place.
-    """
+    """The places that a contender may hold: behind all that are surely better, ahead of all that are surely worse."""
 
     best: int
     worst: int
@@ -60,13 +55,17 @@ class Row:
     contender: str
     budget: int | None
     """None: as many evaluations as it takes, for exact solvers."""
+    solver: str = ""
+    """As in Python."""
     nfe: float | None = None
     """Evaluations spent per sample, on average."""
     seconds: float | None = None
     """Wall time of 1000 samples, run together as `sample` does by default."""
-    figures: dict[str, Estimate] = field(default_factory=dict)
-    ranks: dict[str, Rank] = field(default_factory=dict)
-    """For each figure that ranks; empty for exact solvers, which have no budget."""
+    figures: dict[str, Scattered] = field(default_factory=dict)
+    rank: Rank | None = None
+    """None for exact solvers, which have no budget."""
+    note: str = ""
+    """Why it spends less than its budget, if it does."""
     reason: str = ""
 
 
@@ -75,16 +74,22 @@ class Comparison:
     """The outcome of `compare`."""
 
     rows: list[Row]
-    """By budget, in the order of the contenders; exact solvers last."""
+    """By budget, the best first; exact solvers last."""
     kind: str
-    """What the model can tell: "exact" laws, "oracle" (likelihood and true samples), or "samples" alone."""
+    """What figures go by: "exact" laws, an "oracle" (likelihood and true samples), or samples of a "reference"."""
     ranking: tuple[str, ...]
     """The figures by whose size contenders are ranked."""
     about: str
     """What the figures are, in words."""
     settings: dict[str, object]
     level: float = LEVEL
-    """Of the intervals by which contenders are ranked: they hold for all at once (Bonferroni)."""
+    """Of the intervals of differences by which contenders are ranked: they hold for all at once (Bonferroni)."""
+    reference: Int64[Tensor, "num d"] | None = None
+    """Its samples, where it is drawn."""
+
+    def better(self, one: Row, other: Row) -> bool:
+        """Whether `one` is surely nearer to the truth in some figure, and surely farther in none."""
+        return surely_better(one, other, self.ranking, self.level)
 
     def text(self) -> str:
         """What was found, in words and as a table."""
@@ -93,7 +98,8 @@ class Comparison:
         return describe(self)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write ``comparison.csv``, ``comparison.json`` and ``comparison.png`` to `folder`, which is made."""
+        """Write ``comparison.csv``, ``comparison.json``, ``comparison.png`` and, if one was drawn, the reference to
+        `folder`, which is made."""
         from .report import write
 
         return write(self, Path(folder))
@@ -101,69 +107,165 @@ class Comparison:
 
 def compare(
     model: Denoiser,
-    contenders: dict[str, Contender],
+    contenders: Contenders | None,
     budgets: Sequence[int],
     *,
     num: int | None = None,
     seed: int = 0,
+    reference: Int64[Tensor, "others d"] | str | None = None,
     progress: bool | None = None,
 ) -> Comparison:
     """Run every contender at every budget, and measure how near its samples are to the truth.
 
+    The truth is that of an oracle. Any other model is compared with exact samples of itself: one position at a time with
+    masks, and very fine steps without. All use the same seed, and differences are taken sample by sample.
+
     Args:
-        model: an oracle, which knows the truth, or any model, of which less can be said.
-        contenders: by name; `default_contenders` has those that make sense for a model.
+        model: any model.
+        contenders: solvers by name, each as a solver, as text (``"auto"``, ``"Multistep(window=2)"``), or with a grid of
+            its own as a `Contender`; or texts alone; by default `default_contenders`.
         budgets: the most evaluations to spend on a sample. Exact solvers take as many as they need, and run once.
-        num: samples of each, by default 2000. Exact laws do not depend on it, but times do.
-        seed: of the samples, the true samples and the bootstrap.
+        num: samples of each: by default 2000 for oracles, else 64 to 256, fewer of longer sequences. Exact laws do not
+            depend on it, but times do.
+        seed: of all samples, and of the draws of likelihoods and the bootstrap.
+        reference: samples to compare with instead, at least `num`; or "model": samples of the model also where the
+            truth is known.
         progress: show a progress bar; by default if standard error is a terminal.
 
     A contender that cannot be run at a budget gets a row that says why.
     """
-    num = NUM if num is None else num
-    require_count("num", num, least=2)
+    num = default_num(model, reference) if num is None else num
+    require_count("num", num, least=3)
     require_count("seed", seed, least=0)
-    require(len(contenders) > 0, "contenders", contenders, "give at least one, e.g. default_contenders(model)")
+    require(contenders is None or len(contenders) > 0, "contenders", contenders, "give at least one, e.g. ['auto']")
     require(len(budgets) > 0, "budgets", budgets, "give at least one, e.g. [8, 16, 32]")
     for n, budget in enumerate(budgets):
         require_count(f"budgets[{n}]", budget)
-    budgets = sorted(set(budgets))
+    budgets, every = sorted(set(budgets)), contenders_of(model, contenders)
     rows: list[Row] = []
-    entries = list(_entries(contenders, budgets))
-    with one_thread(), progress_bar(progress, "comparing", len(entries)) as advance:
-        measure = yardstick(model, num, seed)
-        for name, budget in entries:
-            rows.append(_row(model, name, contenders[name], budget, num, seed, measure))
-            advance(1)
-    level = 1 - (1 - LEVEL) / len(contenders)
-    groups = [[row for row in rows if row.budget == budget] for budget in budgets]
+    # threads wait for each other on small tensors, as those of oracles
+    with one_thread() if knows_itself(model) else nullcontext():
+        total = evaluations(model, every, budgets, reference)
+        with progress_bar(progress, "comparing", total) as advance:
+            measure, drawn = _yardstick(model, num, seed, budgets, reference, advance)
+            for name, budget in _entries(every, budgets):
+                rows.append(_row(model, name, every[name], budget, num, seed, measure))
+                advance((budget or model.length) + measure.evaluations, note=name)
+    pairs = len(every) * (len(every) - 1) // 2 * len(measure.ranking)
+    level = 1 - (1 - LEVEL) / max(1, pairs)
+    groups = [[row for row in rows if row.budget == budget] for budget in (*budgets, None)]
     ranked = [row for group in groups for row in rank(group, measure.ranking, level)]
-    ranked += [row for row in rows if row.budget is None]
-    settings = _settings(model, contenders, budgets, num, seed)
-    return Comparison(ranked, measure.kind, measure.ranking, measure.about, settings, level)
+    settings = _settings(model, every, budgets, num, seed)
+    return Comparison(ranked, measure.kind, measure.ranking, measure.about, settings, level, drawn)
 
 
-def _entries(contenders: dict[str, Contender], budgets: Sequence[int]) -> Iterator[tuple[str, int | None]]:
+# --- what is measured
+
+
+def default_num(model: Denoiser, reference: Tensor | str | None = None) -> int:
+    """How many samples `compare` draws of each contender, unless it is said."""
+    if reference is None and knows_itself(model):
+        return NUM
+    few = max(FEWEST, min(MOST, POSITIONS // model.length))
+    return min(few, len(reference)) if isinstance(reference, Tensor) else few
+
+
+def evaluations(
+    model: Denoiser, contenders: Mapping[str, Contender], budgets: Sequence[int], reference: Tensor | str | None = None
+) -> int:
+    """How many evaluations `compare` takes, about, for each of its samples."""
+    yardstick = 0 if reference is None and knows_itself(model) else DRAWS
+    before = yardstick + (
+        exact_sampling(model, max(budgets)).evaluations if yardstick and not isinstance(reference, Tensor) else 0
+    )
+    return before + sum((budget or model.length) + yardstick for _, budget in _entries(contenders, budgets))
+
+
+def seconds_per_evaluation(model: Denoiser, rows: int = 8) -> float:
+    """How long one evaluation of one sample takes, about."""
+    begin = model.process.mask or 0
+    x, t = (
+        torch.full((rows, model.length), begin, device=model.device),
+        torch.tensor(model.horizon, dtype=torch.float64),
+    )
+    every, times = torch.arange(x.numel(), device=model.device), []
+    for _ in range(2):  # the first one warms up
+        start = time.perf_counter()
+        with torch.no_grad():
+            of_samples(model, torch.arange(rows))(x, t.to(model.device)).logits(every)
+        times.append(time.perf_counter() - start)
+    return min(times) / rows
+
+
+def _yardstick(
+    model: Denoiser,
+    num: int,
+    seed: int,
+    budgets: Sequence[int],
+    reference: Tensor | str | None,
+    advance: Callable[..., None],
+) -> tuple[Yardstick, Tensor | None]:
+    """The best one that the model supports, or that is asked for; and the reference's samples, if they were drawn."""
+    if reference is None and knows_itself(model):
+        return by_truth(model, num, seed), None
+    if isinstance(reference, Tensor):
+        shape = tuple(reference.shape)
+        good = len(shape) == 2 and shape[1] == model.length and reference.dtype == torch.int64
+        require(
+            good, "reference", shape, f"give whole numbers of shape (samples, {model.length}), as the model's samples"
+        )
+        require(len(reference) >= num, "reference", len(reference), f"has fewer samples than num, {num}; give more")
+        states = model.process.states
+        clean = bool(((reference >= 0) & (reference < states)).all())
+        require(clean, "reference", int(reference.max()), f"its tokens must be 0 to {states - 1}, as the model's")
+        return by_reference(model, reference[:num], f"{len(reference)} samples that were given", seed), None
+    require(reference in (None, MODEL), "reference", reference, f'give samples, "{MODEL}", or leave it out')
+    source = exact_sampling(model, max(budgets))
+    rounds = control_of(source.solver).rounds(source.times, model.length) + 2
+    drawn = source.draw(
+        model, num, seed, lambda moment: advance(source.evaluations / rounds * len(moment.x) / num, note="reference")
+    )
+    return by_reference(model, drawn, source.about, seed), drawn
+
+
+def _entries(contenders: Mapping[str, Contender], budgets: Sequence[int]) -> Iterator[tuple[str, int | None]]:
     """What is run: everyone at every budget, and exact solvers once."""
+
+    def spends(one: Contender) -> bool:
+        return isinstance(one.solver, str) or one.solver.evaluations is not None
+
     for budget in budgets:
-        for name, contender in contenders.items():
-            if contender.solver.evaluations is not None:
-                yield name, budget
-    for name, contender in contenders.items():
-        if contender.solver.evaluations is None:
-            yield name, None
+        yield from ((name, budget) for name, one in contenders.items() if spends(one))
+    yield from ((name, None) for name, one in contenders.items() if not spends(one))
 
 
 def _row(
     model: Denoiser, name: str, contender: Contender, budget: int | None, num: int, seed: int, measure: Yardstick
 ) -> Row:
     try:
-        times = plan(model, contender.solver, nfe=budget, grid=contender.grid)
-        drawn, seconds = _timed(lambda: sample(model, contender.solver, grid=times, num=num, seed=seed, progress=False))
-        figures = measure.measure(contender.solver, times, drawn.x)
+        solver, grid = contender.at(model, budget)
+        times = plan(model, solver, nfe=budget, grid=grid)
+        drawn, seconds = _timed(lambda: sample(model, solver, grid=times, num=num, seed=seed, progress=False))
+        figures = measure.measure(solver, times, drawn.x)
     except ValueError as error:  # too small a budget, or what the solver or the model cannot do
         return Row(name, budget, reason=str(error))
-    return Row(name, budget, float(drawn.nfe.double().mean()), seconds * 1000 / num, figures)
+    nfe = float(drawn.nfe.double().mean())
+    note = "" if budget is None else _unspent(model, solver, times, budget, nfe)
+    return Row(name, budget, written(solver), nfe, seconds * 1000 / num, figures, note=note)
+
+
+def _unspent(model: Denoiser, solver: Method, times: Float64[Tensor, " times"], budget: int, nfe: float) -> str:
+    """Why evaluations are left over, if there are."""
+    if nfe > budget - 0.5:
+        return ""
+    control = control_of(solver)
+    each, finish = control.evaluations or 1, not control.reaches_data(model.process)
+    planned = each * (len(times) - 1) + finish
+    if planned < budget and each > 1:
+        return f"takes {each} per step{' and one to finish' if finish else ''}"
+    if nfe == model.length:
+        return f"is done after {model.length}, one for each position"
+    return "spends nothing on steps that unmask nothing, and once all is written"
 
 
 def _timed(draw: Callable[[], Samples]) -> tuple[Samples, float]:
@@ -177,17 +279,41 @@ def _timed(draw: Callable[[], Samples]) -> tuple[Samples, float]:
             return drawn, min(seconds)
 
 
+# --- ranks
+
+
+def surely_smaller(one: Scattered, other: Scattered, level: float) -> bool:
+    """Whether `one` is surely nearer to 0: both the difference and the sum are surely on the other one's side of 0."""
+    if not (abs(one.value) < abs(other.value) < float("inf")):
+        return abs(one.value) < abs(other.value)
+    bar = NormalDist().inv_cdf((1 + level) / 2)
+    side = 1 if other.value > 0 else -1
+    return all(side * apart.value > bar * apart.error + ROUNDING for apart in (other - one, other + one))
+
+
+def surely_better(one: Row, other: Row, ranking: Sequence[str], level: float) -> bool:
+    """Whether `one` is surely nearer to the truth in some figure, and surely farther in none."""
+    figures = [(one.figures[name], other.figures[name]) for name in ranking]
+    nearer = any(surely_smaller(a, b, level) for a, b in figures)
+    return nearer and not any(surely_smaller(b, a, level) for a, b in figures)
+
+
 def rank(rows: Sequence[Row], ranking: Sequence[str], level: float = LEVEL) -> list[Row]:
-    """`rows` of one budget with their ranks, by intervals of this `level`."""
-    ranked = [row for row in rows if not row.reason]
-    places: dict[str, dict[str, Rank]] = {row.contender: {} for row in ranked}
-    for figure in ranking:
-        sizes = {row.contender: size(row.figures[figure], level) for row in ranked}
-        for name, (least, most) in sizes.items():
-            better = sum(other[1] + ROUNDING < least for other in sizes.values())
-            worse = sum(most + ROUNDING < other[0] for other in sizes.values())
-            places[name][figure] = Rank(1 + better, len(sizes) - worse)
-    return [replace(row, ranks=places.get(row.contender, {})) for row in rows]
+    """`rows` of one budget with their ranks, the best first, by intervals of this `level`."""
+    ran = [row for row in rows if not row.reason]
+    if any(row.budget is None for row in ran):
+        return list(rows)
+    placed = []
+    for row in ran:
+        behind = sum(surely_better(other, row, ranking, level) for other in ran)
+        ahead = sum(surely_better(row, other, ranking, level) for other in ran)
+        placed.append(replace(row, rank=Rank(1 + behind, len(ran) - ahead)))
+
+    def order(row: Row) -> tuple[int, float]:
+        assert row.rank is not None
+        return row.rank.best + row.rank.worst, abs(row.figures[ranking[0]].value)
+
+    return sorted(placed, key=order) + [row for row in rows if row.reason]
 
 
 def _settings(
@@ -205,63 +331,5 @@ def _settings(
         "budgets": list(budgets),
         "num": num,
         "seed": seed,
-        "contenders": {name: _described(contender) for name, contender in contenders.items()},
+        "contenders": {name: one.described() for name, one in contenders.items()},
     }
-
-
-def _described(contender: Contender) -> dict[str, str]:
-    name = "uniform" if contender.grid is None else getattr(contender.grid, "__qualname__", repr(contender.grid))
-    return {"solver": repr(contender.solver), "grid": name.split(".")[0]}
-
-
-def default_contenders(model: Denoiser) -> dict[str, Contender]:
-    """All solvers of the registry that make sense for `model`, with the grid that suits its process.
-
-    That is the uniform one with masks, and without them ``alpha_power(schedule, 2)``. Exact solvers are among them
-    where sequences are short.
-    """
-    masked = model.process.mask is not None
-    grid = None if masked else grids.alpha_power(model.process.schedule, 2.0)
-    solvers = _solvers(model)
-    if masked:  # first-hitting does the same for less
-        del solvers["uniformization"]
-    short = model.length <= LONGEST_EXACT[masked]
-    kept = {name: solver for name, solver in solvers.items() if short or solver.evaluations is not None}
-    return {name: Contender(solver, grid) for name, solver in kept.items() if _fits(solver, model)}
-
-
-def _solvers(model: Denoiser) -> dict[str, Method]:
-    """Solvers, `Tweedie` with every other planner, presets, and exact solvers."""
-    suited = {
-        "exponential-trapezoidal": {"extrapolation": "logit" if model.process.mask is None else "linear"},
-        "semi-autoregressive": {"block_length": -(-model.length // BLOCKS)},
-    }
-    made: dict[str, Method] = {}
-    for name, solver in _complete(SOLVERS).items():
-        made[name] = solver(**suited.get(name, {}))
-        if name == "trapezoidal":
-            made["trapezoidal-paper"] = Trapezoidal(rule="reject")
-    planned: dict[str, Method] = {}
-    for name, planner in _complete(PLANNERS).items():
-        if planner is not Bernoulli:
-            planned[name] = Tweedie(planner())
-        shape = getattr(model, "shape", None)
-        if planner is LowDiscrepancy and shape is not None and len(shape) == 2:
-            planned[f"{name}-2d"] = Tweedie(LowDiscrepancy((shape[0], shape[1])))
-    kinds = {name: 3 if one.evaluations is None else 2 * isinstance(one, Preset) for name, one in made.items()}
-    every = {**made, **{name: one for name, one in planned.items() if name not in made}}
-    return {name: every[name] for name in sorted(every, key=lambda name: kinds.get(name, 1))}
-
-
-def _complete(registry: Registry) -> dict[str, Callable[..., Any]]:
-    """Those that need no hyper-parameter to be given."""
-    found = registry.loaded()
-    return {name: one for name, one in found.items() if all(p.default is not MISSING for p in parameters(one).values())}
-
-
-def _fits(solver: Method, model: Denoiser) -> bool:
-    try:
-        control_of(solver).check(model.process, model.length)
-    except ValueError:
-        return False
-    return True

@@ -9,95 +9,148 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from .compare import Comparison, Row
-from .figures import listing, number, page, panels, runs, table, write_csv, write_json, write_png
-from .metrics.measured import LEVEL, Estimate
-from .yardsticks import size
+from .. import files
+from ..sampling import Samples
+from .choice import AUTO
+from .compare import Comparison, Row, surely_smaller
+from .figures import budget_axis, listing, number, page, panels, runs, table, write_csv, write_json, write_png
+from .metrics.measured import LEVEL, Measured, Scattered
 
 NAMES = {
     "kl": "KL(p0 || law of the samples), nats",
     "excess": "|excess cross-entropy|, nats per token",
     "pair_kl": "KL of neighbouring pairs, nats",
-    "entropy": "entropy of tokens within a sample, nats",
+    "nll": "|nll gap to the reference|, nats per token",
+    "pairs": "squared distance of pair frequencies",
+    "tokens": "squared distance of token frequencies",
 }
-SHOWN = {"kl": "KL", "excess": "|excess|", "pair_kl": "pair KL"}
+UNITS = {"kl": "nats", "excess": "nats per token", "nll": "nats per token"}
+TRUTH = {"exact": "the truth", "oracle": "the truth", "reference": "the reference"}
+SHOWN = {AUTO: "#D55E00", "tweedie": "#0072B2", "trapezoidal-paper": "#009E73"}
+"""Contenders with a line of their own, beside the best and, where at most six were run, the others."""
+COLOURS, MOST_LINES = ("#000000", "#E69F00", "#CC79A7", "#56B4E9"), 6
 LOWEST = 1e-9
 """Smaller figures are drawn as this: exact samplers would stretch the axis down to rounding."""
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7F7F7F", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 # --- words
 
 
 def describe(comparison: Comparison) -> str:
-    """What is measured, the table, and what it shows."""
+    """The verdict, the table, and what must be known to read it."""
     settings = comparison.settings
-    random = any(_random(comparison.rows, name) for name in _figure_names(comparison.rows))
-    head = (
+    random = any(one.error for row in comparison.rows for one in row.figures.values())
+    told = (
         f"{settings['model']}: {settings['length']} positions of {settings['states']} values, {settings['process']} "
         f"process; {settings['num']:,} samples of each contender, seed {settings['seed']}. {comparison.about} "
-        f"{f'After +- is half the width of the {LEVEL:.0%} interval. ' if random else ''}Seconds are wall time on this "
-        "machine for 1000 samples."
+        f"{f'After +- is half the width of the {LEVEL:.0%} interval. ' if random else ''}nfe is the mean used, and s/1000 "
+        "wall time on this machine for 1000 samples."
     )
-    return "\n\n".join([page([head, _about_ranks(comparison)]), _table(comparison), page([_findings(comparison)])])
+    return "\n\n".join(
+        [page(verdicts(comparison)), _table(comparison), page([_findings(comparison), told, _about_ranks(comparison)])]
+    )
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """A sentence for each budget: who is best, and how far behind the default, `auto`, and `tweedie` are."""
+    told = []
+    for budget, rows in _ranked(comparison).items():
+        lead, others = rows[0], rows[1:]
+        near = [row for row in others if not comparison.better(lead, row)]
+        first = "evaluation" if budget == 1 else "evaluations"
+        if others and len(near) == len(others) and not any(comparison.better(a, b) for a in others for b in others):
+            told.append(f"At {budget} {first} all are within error of each other.")
+            continue
+        parts = [f"At {budget} {first} {lead.contender} is best"]
+        named = [row for row in others if row.contender in (AUTO, "tweedie")] or [
+            row for row in others if row not in near
+        ][:1]
+        ties = [row.contender for row in near if row not in named]
+        parts += (
+            [f"{listing(ties)} {'is' if len(ties) == 1 else 'are'} within error of it"] if 0 < len(ties) < 4 else []
+        )
+        parts += [f"{len(ties)} others are within error of it"] if len(ties) >= 4 else []
+        for row in named:
+            who = "the default, auto," if row.contender == AUTO else row.contender
+            parts.append(f"{who} is {_behind(comparison, lead, row)}")
+        told.append("; ".join(parts) + ".")
+    return told or ["No contender could be run."]
+
+
+def _behind(comparison: Comparison, lead: Row, row: Row) -> str:
+    """How far a contender is behind the first, where it surely is."""
+    figures = [
+        name for name in comparison.ranking if surely_smaller(lead.figures[name], row.figures[name], comparison.level)
+    ]
+    if not comparison.better(lead, row):
+        return "within error" if not figures else f"farther in {listing(figures)} and nearer in others"
+    name = figures[0]
+    gap = abs(row.figures[name].value) - abs(lead.figures[name].value)
+    return f"{number(gap)} {UNITS[name]} behind" if name in UNITS else f"behind in {name}"
+
+
+def _ranked(comparison: Comparison) -> dict[int, list[Row]]:
+    """Contenders that were run at each budget, the best first."""
+    found: dict[int, list[Row]] = {}
+    for row in comparison.rows:
+        if row.budget is not None and row.rank is not None:
+            found.setdefault(row.budget, []).append(row)
+    return found
 
 
 def _about_ranks(comparison: Comparison) -> str:
-    """How ranks came about; nothing where there are none."""
-    if not comparison.ranking:
-        return ""
-    figures = listing([SHOWN[name] for name in comparison.ranking])
     if comparison.kind == "exact":
-        return f"Ranks and the order of rows go by {figures}; laws that differ by no more than rounding share a rank."
+        return "Ranks go by kl; laws that differ by no more than rounding share a rank."
     return (
-        f"Ranks go by {figures}, each on its own, and only where intervals separate that hold for all contenders at "
-        f"once (Bonferroni: {LEVEL:.0%} for all of a budget together). Contenders that are not separated share a "
-        "place: 2-4 says that one is surely better, that all beyond the fourth place are surely worse, and no more. "
-        f"Rows are in the order of {SHOWN[comparison.ranking[-1]]}."
+        f"Ranks go by {listing(comparison.ranking)}: one is ahead of another if it is surely nearer to {TRUTH[comparison.kind]} "
+        "in one of them, and surely farther in none. Differences are of samples with the same seed, and their intervals "
+        f"hold for all contenders of a budget at once (Bonferroni, {LEVEL:.0%} together). 2-4 says that one is surely better, "
+        "that all beyond the fourth place are surely worse, and no more."
     )
 
 
 def _table(comparison: Comparison) -> str:
-    rows, ranking = comparison.rows, comparison.ranking
-    names = {name: _random(rows, name) for name in _figure_names(rows)}
-    header = ["contender", "budget", "spent", "s/1000"]
+    rows = [row for row in comparison.rows if not row.reason]
+    names = {name: any(row.figures[name].error for row in rows) for name in (rows[0].figures if rows else ())}
+    header = ["contender", "budget", "rank", "nfe", "s/1000"]
     for name, random in names.items():
         header += [name, "+-"] if random else [name]
 
     def line(row: Row) -> list[str]:
         assert row.seconds is not None
-        cells = [row.contender, "any" if row.budget is None else str(row.budget), f"{row.nfe:.1f}", number(row.seconds)]
+        rank = "" if row.rank is None else str(row.rank)
+        spent = f"{row.nfe:.1f}{'*' if row.note else ''}"
+        cells = [row.contender, "any" if row.budget is None else str(row.budget), rank, spent, number(row.seconds)]
         for name, random in names.items():
             low, high = row.figures[name].interval()
             cells += [f"{row.figures[name].value:.3g}"] + [number((high - low) / 2)] * random
-        return cells + [str(row.ranks.get(name, "")) for name in ranking]
+        return cells
 
-    lines = []
-    for budget in _budgets(rows):
-        here = [row for row in rows if row.budget == budget and not row.reason]
-        lines += map(line, sorted(here, key=lambda row: abs(row.figures[ranking[-1]].value) if ranking else 0.0))
-    return table(header + [f"rank {SHOWN[name]}" for name in ranking], lines) if lines else "No contender could be run."
+    return table(header, list(map(line, rows)))
 
 
 def _findings(comparison: Comparison) -> list[str]:
-    """Who is first where, who buys likelihood with diversity, who loses support, who could not be run."""
-    rows = comparison.rows
+    """What auto stands for, why evaluations are left, who buys likelihood with diversity, who could not be run."""
+    rows, likely = comparison.rows, "nll" if comparison.kind == "reference" else "excess"
     what = "never make something that the model can" if comparison.kind == "exact" else "make the impossible"
-    duplicates = [row for row in rows if "excess" in row.figures]
-    duplicates = [row for row in duplicates if row.figures["excess"].interval(comparison.level)[1] < 0]
+    low = [row for row in rows if likely in row.figures and row.figures[likely].interval(comparison.level)[1] < 0]
     found = {
         f"Infinite, as their samples {what}": [
             _at(row) for row in rows if any(math.isinf(one.value) for one in row.figures.values())
         ],
-        "Excess surely below 0, likelier than true data because too similar": [_at(row) for row in duplicates],
-        "Spent more than the budget": [
-            f"{_at(row)} ({row.nfe:.1f})" for row in rows if row.budget and row.nfe and row.nfe > row.budget
+        f"{likely} surely below 0, likelier than {TRUTH[comparison.kind]} because too similar": [
+            _at(row) for row in low
         ],
     }
-    points = [_first(comparison, name) for name in comparison.ranking]
+    auto = [(row.budget, row.solver) for row in rows if row.contender == AUTO and row.budget and row.solver]
+    points = [f"auto is {runs(auto)}."] if auto else []
+    notes = {note: [row for row in rows if row.note == note] for note in dict.fromkeys(row.note for row in rows)}
+    points += [
+        f"* {listing(list(dict.fromkeys(row.contender for row in some)))}: {note}."
+        for note, some in notes.items()
+        if note
+    ]
     points += [f"{told}: {listing(who)}." for told, who in found.items() if who]
     return points + [f"No numbers for {_at(row)}: {row.reason}." for row in rows if row.reason]
 
@@ -106,68 +159,44 @@ def _at(row: Row) -> str:
     return row.contender if row.budget is None else f"{row.contender} at {row.budget}"
 
 
-def _first(comparison: Comparison, figure: str) -> str:
-    """Who is first at each budget: all that nobody is surely better than."""
-    leaders = []
-    for budget in _budgets(comparison.rows):
-        here = [row for row in comparison.rows if row.budget == budget and row.ranks]
-        first = [row.contender for row in here if row.ranks[figure].best == 1]
-        if budget is not None and first:
-            leaders.append((budget, first[0] if len(first) == 1 else f"{listing(first)}, which are indistinguishable,"))
-    if not leaders:
-        return f"Nobody could be ranked by {SHOWN[figure]}."
-    return f"First by {SHOWN[figure]}, with so many evaluations: {runs(leaders)}."
-
-
-def _figure_names(rows: Sequence[Row]) -> list[str]:
-    return next((list(row.figures) for row in rows if row.figures), [])
-
-
-def _random(rows: Sequence[Row], name: str) -> bool:
-    """Whether the figure has intervals worth a column."""
-    intervals = [row.figures[name].interval() for row in rows if row.figures]
-    return any(low < high for low, high in intervals)
-
-
-def _budgets(rows: Sequence[Row]) -> list[int | None]:
-    """As they come: growing, and None, the exact solvers, last."""
-    return list(dict.fromkeys(row.budget for row in rows))
-
-
 # --- files
 
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
-    """The rows as CSV, rows and settings as JSON, and the picture."""
+    """The rows as CSV, rows and settings as JSON, the picture, and samples of the reference for the next comparison."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [flat(row, _figure_names(comparison.rows), comparison.ranking) for row in comparison.rows]
+    names = next((list(row.figures) for row in comparison.rows if row.figures), [])
+    rows = [flat(row, names) for row in comparison.rows]
     value = {
+        "verdict": verdicts(comparison),
         "settings": comparison.settings,
         "kind": comparison.kind,
         "ranking": list(comparison.ranking),
         "about": comparison.about,
         "rows": [{key: _plain(cell) for key, cell in row.items()} for row in rows],
     }
-    return [
+    written = [
         write_csv(folder / "comparison.csv", rows),
         write_json(folder / "comparison.json", value),
         write_png(folder / "comparison.png", draw(comparison)),
     ]
+    if comparison.reference is not None:
+        written.append(folder / "reference.npy")
+        none = comparison.reference.new_zeros(len(comparison.reference))
+        files.write(written[-1], Samples(comparison.reference, none, none, {}), {})
+    return written
 
 
-def flat(row: Row, figures: Sequence[str], ranking: Sequence[str]) -> dict[str, Any]:
-    """A row as one level of names: ``kl, kl_low, kl_high, kl_rank, kl_rank_worst``; None where there is no number."""
+def flat(row: Row, figures: Sequence[str]) -> dict[str, Any]:
+    """A row as one level of names: ``kl, kl_low, kl_high``, and the others; None where there is no number."""
     cells: dict[str, Any] = {"contender": row.contender, "budget": row.budget}
+    cells |= {"rank": row.rank and row.rank.best, "rank_worst": row.rank and row.rank.worst}
     cells |= {"nfe": row.nfe, "seconds_per_1000": row.seconds}
     for name in figures:
         one = row.figures.get(name)
         numbers = (None,) * 3 if one is None else (one.value, *one.interval())
         cells |= dict(zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True))
-    for name in ranking:
-        place = row.ranks.get(name)
-        cells[f"{name}_rank"] = None if place is None else place.best
-        cells[f"{name}_rank_worst"] = None if place is None else place.worst
-    return cells | {"reason": row.reason}
+    return cells | {"solver": row.solver, "note": row.note, "reason": row.reason}
 
 
 def _plain(cell: Any) -> Any:
@@ -179,63 +208,66 @@ def _plain(cell: Any) -> Any:
 
 
 def draw(comparison: Comparison) -> Figure:
-    """Two panels for each figure that ranks: against evaluations, and against wall time."""
-    figures = list(comparison.ranking) or ["entropy"]
-    figure, axes = panels(13, 0.9 + 4.6 * len(figures), len(figures), 2)
-    names = list(dict.fromkeys(row.contender for row in comparison.rows))
-    for line, figure_name in zip(axes, figures, strict=True):
-        for n, name in enumerate(names):
-            rows = [row for row in comparison.rows if row.contender == name and figure_name in row.figures]
-            style = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[(n + n // len(COLOURS)) % len(MARKERS)]}
-            style |= {"linestyle": ("-", "--", ":")[n // len(COLOURS) % 3]}
-            _curve(line[0], rows, figure_name, [row.nfe or 0 for row in rows], name, style)
-            _curve(line[1], rows, figure_name, [row.seconds or 0 for row in rows], name, style)
-        line[0].set_ylabel(NAMES[figure_name])
-        line[0].set_xlabel("evaluations spent per sample")
-        line[1].set_xlabel("seconds per 1000 samples")
-        # a logarithmic axis must have something to show
-        if any(math.isfinite(row.figures[figure_name].value) for row in comparison.rows if row.figures):
-            _scales(line, comparison)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    note = f"bars: {LEVEL:.0%} intervals; hollow: indistinguishable from 0, drawn at the interval's upper end"
-    exact = f"exact laws; below {LOWEST:g} drawn as {LOWEST:g}, hollow"
-    about = {"exact": exact, "oracle": note, "samples": f"bars: {LEVEL:.0%} intervals"}[comparison.kind]
-    figure.suptitle(f"{comparison.settings['model']}, {comparison.settings['process']} process ({about})", fontsize=11)
+    """A panel for each figure that ranks, against evaluations: a few lines with their names, the others thin and grey."""
+    ranked = _ranked(comparison)
+    figure, axes = panels(1 + 5 * len(comparison.ranking), 4.8, 1, len(comparison.ranking))
+    leaders = [(budget, rows[0].contender) for budget, rows in ranked.items()]
+    names = list(dict.fromkeys(row.contender for rows in ranked.values() for row in rows))
+    wanted = [*(name for _, name in leaders), *SHOWN, *(names if len(names) <= MOST_LINES else ())]
+    chosen = [name for name in dict.fromkeys(wanted) if name in names]
+    others = iter([*COLOURS, *["0.5"] * len(chosen)])
+    some = {name: SHOWN.get(name) or next(others) for name in chosen}
+    for panel, figure_name in zip(axes[0], comparison.ranking, strict=True):
+        ends = {}
+        for name in sorted(names, key=lambda name: (name in some, name in SHOWN)):
+            rows = [row for rows in ranked.values() for row in rows if row.contender == name]
+            ends |= {name: _curve(panel, rows, figure_name, some.get(name))}
+        panel.set_title(NAMES[figure_name], fontsize=10, loc="left")
+        budget_axis(panel, list(ranked) or [1], "evaluations per sample")
+        if any(end is not None for end in ends.values()):  # a logarithmic axis must have something to show
+            panel.set_yscale("log", nonpositive="clip")
+            _label(panel, {name: end for name, end in ends.items() if name in some and end is not None}, some)
+    note = f"bars: {LEVEL:.0%} intervals; hollow: indistinguishable from 0, at the interval's upper end"
+    about = "exact laws" if comparison.kind == "exact" else note
+    best = (
+        f"Nearest to {TRUTH[comparison.kind]}: {runs(leaders)} evaluations" if leaders else "No contender could be run"
+    )
+    figure.suptitle(f"{best}\n", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure.supxlabel(f"{comparison.settings['model']}, {comparison.settings['process']} process ({about})", fontsize=8)
     return figure
 
 
-def _curve(panel: Axes, rows: Sequence[Row], name: str, at: Sequence[float], label: str, style: dict) -> None:
-    """One contender: a line through its points, bars, and hollow markers where only an upper end is known."""
-    points = [(x, *_point(row.figures[name], log=name != "entropy")) for x, row in zip(at, rows, strict=True)]
+def _curve(panel: Axes, rows: Sequence[Row], name: str, colour: str | None) -> tuple[float, float] | None:
+    """One contender: a line through its points, with bars and hollow markers if it has a `colour`; where it ends."""
+    points = [(row.budget or 0, *_point(row.figures[name])) for row in rows]
     points = [point for point in points if math.isfinite(point[1])]
+    if not points:
+        return None
     x, y = [point[0] for point in points], [point[1] for point in points]
+    if colour is None:
+        panel.plot(x, y, color="0.75", linewidth=0.8, zorder=1)
+        return x[-1], y[-1]
     bars = [[point[1] - point[2] for point in points], [point[3] - point[1] for point in points]]
-    panel.errorbar(x, y, bars, label=label, markersize=5, linewidth=1.2, **style)
-    hollow = [point for point in points if point[4]]
-    style = style | {"linestyle": "", "markerfacecolor": "white", "markersize": 5, "zorder": 4}
-    panel.plot([point[0] for point in hollow], [point[1] for point in hollow], **style)
+    panel.errorbar(x, y, bars, color=colour, linewidth=1.6, zorder=3)
+    for at, value, _, _, hollow in points:
+        panel.plot(at, value, "o", color=colour, markersize=5, markerfacecolor="white" if hollow else colour, zorder=4)
+    return x[-1], y[-1]
 
 
-def _point(one: Estimate, log: bool) -> tuple[float, float, float, bool]:
-    """Where to draw a figure, from where to where its bar goes, and whether it is hollow."""
-    value, (low, high) = abs(one.value), size(one)
-    if not log or low > LOWEST or math.isinf(value):
-        return value, low, high, False
-    top = max(high, LOWEST)
-    return top, top, top, True
+def _point(one: Scattered) -> tuple[float, float, float, bool]:
+    """Where to draw a size, from where to where its bar goes, and whether it is hollow."""
+    if not math.isfinite(one.value):
+        return abs(one.value), 0.0, 0.0, False
+    half = Measured(0.0, one.error).interval()[1]
+    value, top = abs(one.value), max(abs(one.value) + half, LOWEST)
+    return (top, top, top, True) if value - half <= LOWEST else (value, value - half, top, False)
 
 
-def _scales(line: Sequence[Axes], comparison: Comparison) -> None:
-    """Logarithmic axes with plain numbers: at the budgets on the left, at 1, 2, 5, 10, ... on the right."""
-    for panel in line:
-        panel.set_xscale("log")
-        if comparison.ranking:
-            panel.set_yscale("log", nonpositive="clip")
-    budgets = [budget for budget in _budgets(comparison.rows) if budget is not None]
-    if budgets:
-        line[0].set_xticks(budgets, [str(n) for n in budgets])
-        line[0].xaxis.set_minor_locator(NullLocator())
-    line[1].xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    line[1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    line[1].xaxis.set_minor_formatter(NullFormatter())
+def _label(panel: Axes, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
+    """Names at the right, at the heights of the last points, pushed apart where they would overlap."""
+    low, high = (math.log(limit) for limit in panel.get_ylim())
+    floor = -0.06
+    for name, (_, y) in sorted(ends.items(), key=lambda item: item[1][1]):
+        floor = max((math.log(y) - low) / (high - low), floor + 0.055)
+        place = {"xycoords": "axes fraction", "annotation_clip": False, "va": "center", "fontsize": 8}
+        panel.annotate(name, (1.02, floor), color=colours[name], **place)

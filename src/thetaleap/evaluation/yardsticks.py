@@ -1,5 +1,5 @@
-"""How good samples are, by what the model knows of the truth: its whole law, its likelihood and true samples, or
-nothing."""
+"""How good samples are: by the whole law or the likelihood, where the model knows the truth, else by how near they are
+to samples of a reference."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from .. import exact
-from ..control import Method
+from ..control import Method, grids
+from ..core.checks import require
 from ..core.evaluation import Denoiser
 from ..core.noise import Use, philox
 from ..models.oracles import MarkovChain, Oracle
+from ..planners import FixedCount
+from ..sampling import plan, sample
+from ..solvers import FirstHitting, Multistep, Tweedie, Uniformization
 from .metrics import kl, total_variation
-from .metrics.measured import LEVEL, Estimate, Measured, Resampled, mean
+from .metrics.likelihood import evidence_bound
+from .metrics.measured import Scattered
+from .metrics.paired import beside, overlap, pair_cells, paired_distance, token_cells, token_entropy
 
 MOST_EXACT = {True: 256, False: 32}
 """Sequences, masks included, up to which exact laws are quick: with masks and without. (Without, every sequence can
@@ -28,40 +34,33 @@ MOST_PAIRS = 2**14
 TRUE_FOLD = 5
 """So many times as many true samples as samples: their noise is then small beside that of the samples."""
 AT_ONCE = 2**22
-
-
-def size(one: Estimate, level: float = LEVEL) -> tuple[float, float]:
-    """The interval of the absolute value."""
-    low, high = one.interval(level)
-    ends = sorted([abs(low), abs(high)])
-    return (0.0, ends[1]) if low <= 0 <= high else (ends[0], ends[1])
+FINE = 128
+"""Evaluations of reference samples without masks, where exact sampling takes too many."""
+LONGEST_EXACT = {True: 128, False: 16}
+"""The longest sequences, with masks and without, for which exact solvers are among the contenders. Uniformization, which
+is for processes without masks, is the reference up to there."""
+DRAWS = 4
+"""Evaluations that the likelihood of a sample takes. The samples differ from each other more than the draws do."""
+NGRAM = {True: 4, False: 2}
+"""The length of n-grams, of letters and of longer tokens: of a vocabulary of up to 256, and of a larger one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Yardstick:
     """Turns a contender's samples into figures."""
 
-    kind: Literal["exact", "oracle", "samples"]
+    kind: Literal["exact", "oracle", "reference"]
     about: str
     """What the figures are, in words."""
     ranking: tuple[str, ...]
     """The figures whose size ranks contenders: less is better."""
-    measure: Callable[[Method, Tensor, Tensor], dict[str, Estimate]]
+    measure: Callable[[Method, Tensor, Tensor], dict[str, Scattered]]
     """Figures of a solver, the times that it stepped through, and its samples."""
+    evaluations: int = 0
+    """What measuring costs, per sample."""
 
 
-def yardstick(model: Denoiser, num: int, seed: int) -> Yardstick:
-    """The best one that `model` supports."""
-    if not _knows_itself(model):
-        return _plain()
-    assert isinstance(model, Oracle)
-    masked = model.process.mask is not None
-    if (model.process.states + masked) ** model.length <= MOST_EXACT[masked]:
-        return _exact(model)
-    return _likelihood(model, num, seed)
-
-
-def _knows_itself(model: Denoiser) -> bool:
+def knows_itself(model: Denoiser) -> bool:
     """Whether `model` has a likelihood; a wrapper has the methods, but what it wraps may not."""
     if not isinstance(model, Oracle):
         return False
@@ -70,6 +69,15 @@ def _knows_itself(model: Denoiser) -> bool:
     except ValueError:
         return False
     return True
+
+
+def by_truth(model: Denoiser, num: int, seed: int) -> Yardstick:
+    """The better one that an oracle supports."""
+    assert isinstance(model, Oracle)
+    masked = model.process.mask is not None
+    if (model.process.states + masked) ** model.length <= MOST_EXACT[masked]:
+        return _exact(model)
+    return _likelihood(model, num, seed)
 
 
 # --- the whole law
@@ -82,9 +90,9 @@ def _exact(model: Oracle) -> Yardstick:
         "Carlo."
     )
 
-    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Estimate]:
+    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Scattered]:
         p0, law = true_law(model), exact.law(model, solver, times)
-        return {"kl": Measured(kl(p0, law)), "tv": Measured(total_variation(p0, law))}
+        return {"kl": Scattered(kl(p0, law)), "tv": Scattered(total_variation(p0, law))}
 
     return Yardstick("exact", about, ("kl",), measure)
 
@@ -113,7 +121,7 @@ def _likelihood(model: Oracle, num: int, seed: int) -> Yardstick:
     """How unlikely samples are under the true law, and, because near-duplicates are likely, how their neighbouring
     pairs and their entropy differ from those of true samples."""
     true = model.draw(TRUE_FOLD * num, seed)
-    pairs, weights, truth = _pair_law(model, true, seed), _weights(num, seed, 1), mean(token_entropy(true))
+    pairs, weights, truth = _pair_law(model, true, seed), _weights(num, seed, 1), Scattered.mean(token_entropy(true))
     told = f"no pair figure, as there are more than {MOST_PAIRS} kinds of pairs"
     if pairs is not None:
         told = (
@@ -126,17 +134,16 @@ def _likelihood(model: Oracle, num: int, seed: int) -> Yardstick:
         "less that of true samples."
     )
 
-    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Estimate]:
-        figures: dict[str, Estimate] = {"excess": _mean((-model.log_prob(x) - model.entropy()) / model.length)}
+    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Scattered]:
+        figures = {"excess": Scattered.mean((-model.log_prob(x) - model.entropy()) / model.length)}
         if pairs is not None:
             figures["pair_kl"] = _pair_kl(x, pairs, weights, model.process.states)
-        own = mean(token_entropy(x))
-        return figures | {"entropy_gap": Measured(own.value - truth.value, math.hypot(own.error, truth.error))}
+        return figures | {"entropy_gap": Scattered.mean(token_entropy(x)) - truth}
 
     return Yardstick("oracle", about, ("excess",) if pairs is None else ("excess", "pair_kl"), measure)
 
 
-def _pair_kl(x: Tensor, pairs: Pairs, weights: Tensor, states: int) -> Estimate:
+def _pair_kl(x: Tensor, pairs: Pairs, weights: Tensor, states: int) -> Scattered:
     """``KL(pairs of x || true pairs)``. This direction is finite where a rare pair never occurs.
 
     Whole samples are resampled, as pairs of one sample depend on each other. Resampling adds about as much bias as
@@ -145,9 +152,10 @@ def _pair_kl(x: Tensor, pairs: Pairs, weights: Tensor, states: int) -> Estimate:
     seen = pair_frequencies(x, pairs.positions, torch.ones((1, len(x)), dtype=torch.float64), states)
     plain = float(_divergence(seen, pairs.law)[0])
     if not math.isfinite(plain):
-        return Measured(plain)
+        return Scattered(plain)
     again = 2 * plain - _divergence(pair_frequencies(x, pairs.positions, weights, states), pairs.again)
-    return Resampled(float(again.mean()), again)
+    value = float(again.mean())
+    return Scattered(value, (again - value) / math.sqrt(len(again) - 1))
 
 
 def _divergence(p: Float64[Tensor, "n cells"], q: Tensor) -> Float64[Tensor, " n"]:
@@ -190,10 +198,9 @@ def _pair_law(model: Oracle, true: Int64[Tensor, "num d"], seed: int) -> Pairs |
 def neighbours(model: Denoiser) -> tuple[Int64[Tensor, " m"], Int64[Tensor, " m"]]:
     """All pairs of positions next to each other: to the right and below in the plane, else in order."""
     shape = getattr(model, "shape", None)
-    height, width = shape if shape is not None and len(shape) == 2 else (1, model.length)
-    place = torch.arange(model.length).view(height, width)
-    first = torch.cat([place[:, :-1].flatten(), place[:-1].flatten()])
-    return first, torch.cat([place[:, 1:].flatten(), place[1:].flatten()])
+    plane = shape if shape is not None and len(shape) == 2 else (1, model.length)
+    right, below = beside(plane, 0, 1), beside(plane, 1, 0)
+    return torch.cat([right[0], below[0]]), torch.cat([right[1], below[1]])
 
 
 def _weights(num: int, seed: int, part: int) -> Float64[Tensor, "resamples num"]:
@@ -203,32 +210,77 @@ def _weights(num: int, seed: int, part: int) -> Float64[Tensor, "resamples num"]
     return torch.bincount(drawn, minlength=RESAMPLES * num).view(RESAMPLES, num).to(torch.float64)
 
 
-# --- samples alone
+# --- a reference
 
 
-def _plain() -> Yardstick:
-    """What samples say of themselves."""
+@dataclass(frozen=True)
+class Reference:
+    """How to sample the model itself, as exactly as can be paid for."""
+
+    solver: Method
+    times: Float64[Tensor, " times"]
+    evaluations: int
+    """Per sample, about."""
+    about: str
+
+    def draw(self, model: Denoiser, num: int, seed: int, on_step: Callable[..., None] | None = None) -> Tensor:
+        return sample(model, self.solver, grid=self.times, num=num, seed=seed, progress=False, on_step=on_step).x
+
+
+def exact_sampling(model: Denoiser, budget: int) -> Reference:
+    """One position at a time with masks; without, exactly where sequences are short, else much finer than `budget`.
+
+    A masked model that ignores time is walked by `Tweedie`, whose orders and numbers are those of the contenders with
+    the same seed.
+    """
+    if model.process.mask is None:
+        if model.length <= LONGEST_EXACT[False]:
+            times = plan(model, Uniformization())
+            return Reference(
+                Uniformization(), times, 20 * model.length, "exact samples of the model, by uniformization"
+            )
+        fine, grid = max(FINE, 4 * budget), grids.alpha_power(model.process.schedule)
+        about = f"samples of the model by Multistep at {fine} evaluations (fine, not exact: that would take too many)"
+        return Reference(Multistep(), plan(model, Multistep(), nfe=fine, grid=grid), fine, about)
+    about = "exact samples of the model, one position at a time"
+    if model.time_free:
+        one = Tweedie(FixedCount("even"))
+        return Reference(one, plan(model, one, steps=model.length), model.length, about)
+    return Reference(FirstHitting(), plan(model, FirstHitting()), model.length, about)
+
+
+def by_reference(model: Denoiser, reference: Int64[Tensor, "num d"], about: str, seed: int) -> Yardstick:
+    """How samples differ from those of a reference with the same numbers, by the model's own likelihood, by the
+    frequencies of tokens and of pairs, and by their entropy."""
+    states, shape, text = model.process.states, getattr(model, "shape", None), getattr(model, "tokenizer", None)
+    cells = {"pairs": pair_cells(model.length, shape)} if model.length > 1 else {}
+    cells["tokens"] = token_cells(model.length, shape)
+    bound, entropy = evidence_bound(model, reference, draws=DRAWS, seed=seed), token_entropy(reference)
+    possible = bool(torch.isfinite(bound).all())
+    require(possible, "reference", "-inf", "the model finds some of its samples impossible; give samples of this model")
+    size = NGRAM[states <= 256]
+    grams = text is not None and model.length >= size
+    order = "over all orders of writing" if model.process.mask is not None else "by the score entropy"
+    words = f" ngrams is the share of {size}-grams that occur in the reference's other samples, less the same of the reference."
     about = (
-        "The model has no likelihood, so nothing here says how near the samples are to the truth, and nobody is "
-        "ranked. entropy is the mean entropy of the tokens within a sample, in nats, and distinct the share of samples "
-        "that differ from all before: both fall if samples become too similar, and neither tells good ones from noise."
+        f"The reference is {about}, and differences are taken sample by sample. nll is the model's own bound on -log p "
+        f"({order}) less that of the reference, in nats per token: above 0 for unlikely samples, below for samples that "
+        "are likely but too similar. pairs and tokens are squared distances, without bias, between the frequencies of "
+        f"pairs of tokens ({_told(shape)}) and of tokens and those of the reference.{words * grams} entropy_gap is the "
+        "mean entropy of the tokens within a sample less that of the reference. All are 0 for the reference's own law."
     )
 
-    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Estimate]:
-        return {"entropy": _mean(token_entropy(x)), "distinct": Measured(len(torch.unique(x, dim=0)) / len(x))}
+    def measure(solver: Method, times: Tensor, x: Tensor) -> dict[str, Scattered]:
+        own = evidence_bound(model, x, draws=DRAWS, seed=seed)
+        figures = {"nll": Scattered.mean((own - bound) / model.length)}
+        figures |= {name: paired_distance(x, reference, some, states) for name, some in cells.items()}
+        figures |= {"ngrams": overlap(x, reference, size)} if grams else {}
+        return figures | {"entropy_gap": Scattered.mean(token_entropy(x) - entropy)}
 
-    return Yardstick("samples", about, (), measure)
-
-
-def token_entropy(x: Int64[Tensor, "num d"]) -> Float64[Tensor, " num"]:
-    """The entropy of the frequencies of tokens within each sample, in nats."""
-    base = int(x.max()) + 1
-    kinds, counts = torch.unique(x + base * torch.arange(len(x)).unsqueeze(1), return_counts=True)
-    share = counts.to(torch.float64) / x.shape[1]
-    return torch.zeros(len(x), dtype=torch.float64).index_add_(0, kinds // base, -torch.xlogy(share, share))
+    return Yardstick("reference", about, ("nll", *cells), measure, DRAWS)
 
 
-def _mean(values: Float64[Tensor, " n"]) -> Measured:
-    """The mean, which is certain if infinite."""
-    figure = mean(values)
-    return figure if math.isfinite(figure.value) else Measured(figure.value)
+def _told(shape: tuple[int, ...] | None) -> str:
+    if shape is None or len(shape) > 2:
+        return "at any two positions"
+    return "at distances 1, 2, 4, ..." if len(shape) == 1 else "at distances 1, 2, 4, ... along, down and across"

@@ -1,5 +1,6 @@
 """Training: losses and what they bound."""
 
-from .losses import masked_bound, noised, score_entropy
+from ..core.bounds import noised
+from .losses import masked_bound, score_entropy
 
 __all__ = ["masked_bound", "noised", "score_entropy"]

@@ -10,25 +10,11 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from ..core.bounds import score_entropies
 from ..core.checks import require_choice
-from ..core.noise import Draw, Noise
 from ..core.processes import Masked, Process
 
 WEIGHTINGS = ("t", "lambda")
-
-
-def noised(process: Process, x0: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], noise: Noise) -> Int64[Tensor, "b d"]:
-    """Sequences `x0` run forwards to times `t`, each position on its own."""
-    batch, length = x0.shape
-    if isinstance(process, Masked):
-        lost, _ = noise(Draw.NOISED).flip((1 - process.schedule.alpha(t)).unsqueeze(1).expand(batch, length))
-        return x0.flatten().index_fill(0, lost, process.mask).view_as(x0)
-    positions, time = torch.arange(batch * length, device=x0.device), t.repeat_interleave(length).unsqueeze(1)
-    values = torch.arange(process.states + (process.mask is not None), device=x0.device)
-    clean = x0.flatten()
-    # P_t(clean, v) is the likelihood of the clean value if the position holds v
-    columns = [process.likelihood(torch.full_like(clean, int(v)), time).gather(1, clean.unsqueeze(1)) for v in values]
-    return noise(Draw.NOISED).choose(positions, length, torch.cat(columns, 1), stay=False).view_as(x0)
 
 
 def masked_bound(
@@ -64,18 +50,13 @@ def score_entropy(
     t: Float64[Tensor, " b"],
     horizon: float,
 ) -> Float[Tensor, " b"]:
-    """The score entropy of any process, in its denoising form (Lou et al. 2024; the paper's loss with psi = 1).
+    """The score entropy of any process, in its denoising form (Lou et al. 2024; the paper's loss with psi = 1): ``T``
+    times the sum over positions of `core.bounds.score_entropies`.
 
-    ``T sum_l sum_{v != x_l} mu0(v) [r(v) - 1 - log r(v)]``: mu0 is the reverse intensity of a jump to v if the clean
-    token is known, and r the model's intensity over it. At the model's own conditionals it differs from the
-    paper's by what does not depend on the model, and its mean over times, with the divergence of the last noise from
-    the prior, bounds the -log-likelihood.
+    At the model's own conditionals it differs from the paper's by what does not depend on the model, and its mean over
+    times, with the divergence of the last noise from the prior, bounds the -log-likelihood.
     """
     batch, length = x0.shape
-    time, present = t.repeat_interleave(length).unsqueeze(1), xt.flatten()
-    told = torch.nn.functional.one_hot(x0.flatten(), process.states).to(torch.float64)
-    known = process.intensity(told, present, time)
     c = torch.softmax(logits.flatten(0, 1).to(torch.float64), 1)
-    model = process.intensity(c, present, time)
-    lost = model - known - torch.where(known > 0, known * (torch.log(model.clamp_min(1e-300)) - torch.log(known)), 0.0)
-    return horizon * lost.view(batch, -1).sum(1)
+    time = t.repeat_interleave(length).unsqueeze(1)
+    return horizon * score_entropies(process, c, x0.flatten(), xt.flatten(), time).view(batch, -1).sum(1)

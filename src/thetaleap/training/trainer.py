@@ -18,6 +18,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from ..core.bounds import noised
 from ..core.checks import require
 from ..core.fields import check_fields, knob
 from ..core.noise import Draw, Stream
@@ -26,7 +27,7 @@ from ..core.schedules import LogLinear
 from ..core.storage import installed
 from ..models.transformer import Sizes, Transformer
 from .data import Batch, Examples
-from .losses import WEIGHTINGS, masked_bound, noised, score_entropy
+from .losses import WEIGHTINGS, masked_bound, score_entropy
 from .recipes import write_tensors
 
 LEAST_TIME = 1e-3

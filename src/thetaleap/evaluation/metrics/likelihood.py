@@ -1,4 +1,4 @@
-"""How likely a masked model finds sequences, or an answer given what is around it."""
+"""How likely a model finds sequences, or, with masks, an answer given what is around it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from ...core.bounds import forward_law, noised, score_entropies
 from ...core.checks import require, require_count
-from ...core.evaluation import Denoiser, Evaluation
+from ...core.evaluation import Denoiser, Evaluation, of_samples
 from ...core.noise import Draw, Stream, Use, philox
 from .measured import mean
 
@@ -133,6 +134,73 @@ def answer_log_likelihood(
         log_p = _read_answer(model, x, positions, picked, _log_of)
         total += float((log_p * (length / counts[some]).repeat_interleave(counts[some])).sum())
     return total / draws
+
+
+def evidence_bound(
+    model: Denoiser, x: Int64[Tensor, "num d"], *, draws: int = 4, seed: int = 0, batch_size: int = ROWS
+) -> Float64[Tensor, " num"]:
+    """An estimate, without bias, of the model's own bound on ``-log p(x)`` of each sequence, in nats.
+
+    With masks it is the mean over all orders of writing one position at a time, `answer_log_likelihood` of all
+    positions: each draw masks k positions and counts ``d/k`` times their ``-log p``. Without, it is the score entropy
+    integrated over ``1 - alpha``, without the divergence of the last noise from the prior. If conditionals are exact
+    both are ``-log p(x)`` itself. The levels of a sequence's draws are spread evenly from a uniform start. Draws are a
+    function of the seed and the row, not of the tokens: two sets of sequences share them, row by row, so that the
+    noise of the difference is small.
+
+    Args:
+        model: any model; row i is sample i of a run, for models with labels or prompts.
+        x: sequences without masks.
+        draws: for each sequence; each is one evaluation.
+        seed: of the draws.
+        batch_size: sequences that are evaluated together.
+    """
+    _require_clean(model, x)
+    require_count("draws", draws)
+    num, total = len(x), torch.zeros(len(x), dtype=torch.float64)
+    shift = Stream(seed, 0, num)(Draw.LIKELIHOOD).uniform(num)
+    term = _denoised if model.process.mask is None else _unmasked
+    for draw in range(draws):
+        level = (shift + draw) / draws
+        for rows in torch.arange(num).split(batch_size):
+            noise = Stream(seed, int(rows[0]), len(rows)).at(1 + draw)(Draw.LIKELIHOOD)
+            total[rows] += term(of_samples(model, rows), x[rows], level[rows], noise)
+    return total / draws
+
+
+def _unmasked(model: Denoiser, x: Int64[Tensor, "b d"], level: Tensor, noise: Stream) -> Float64[Tensor, " b"]:
+    """What a draw with ``1 + floor(level d)`` masks says of each sequence."""
+    even = torch.zeros(x.shape, dtype=torch.float64)
+    counts = (level * x.shape[1]).long().clamp(max=x.shape[1] - 1) + 1
+    picked = noise.pick(even, counts, torch.ones_like(level))
+    schedule, share = model.process.schedule, counts / x.shape[1]
+    now = schedule.alpha_inverse(torch.maximum(1 - share, schedule.alpha(model.horizon)))
+    even[picked] = -_read(model, x, picked, now, _log_of, "the likelihood")
+    return even.sum(1) / share
+
+
+def _denoised(model: Denoiser, x: Int64[Tensor, "b d"], level: Tensor, noise: Stream) -> Float64[Tensor, " b"]:
+    """The score entropy where ``1 - alpha`` is ``level^2`` of the way from time 0 to the horizon, per unit of level.
+
+    The square, as unlikely tokens cost most near the data. What a position holds is averaged out, given the others: it
+    may have jumped, or not. A jump near the data is rare and weighs much, and drawn would make most of the noise.
+    """
+    process, schedule, length = model.process, model.process.schedule, x.shape[1]
+    least, most = (1 - float(schedule.alpha(t)) for t in (0.0, model.horizon))
+    level = level.clamp_min(1e-6)  # below, alpha rounds to one; it adds less than 1e-11
+    t = schedule.alpha_inverse(1 - least - level**2 * (most - least))
+    clean, positions, time = x.flatten(), torch.arange(x.numel()), t.repeat_interleave(length).unsqueeze(1)
+    law, here = forward_law(process, clean, time), clean.unsqueeze(1)
+    jumped = noise(Draw.VALUE).choose(positions, length, law.scatter(1, here, 0.0), stay=False)
+    xt, now, total = noised(process, x, t, noise).to(model.device), t.to(model.device), []
+    with torch.no_grad():
+        evaluation = Evaluation(xt, now, model(xt, now), process.states, "the likelihood")
+        for some in positions.split(evaluation.at_once):
+            c, stay = evaluation.probabilities(some.to(xt.device)).cpu(), law.gather(1, here)[some, 0]
+            both = (score_entropies(process, c, clean[some], held[some], time[some]) for held in (clean, jumped))
+            total.append(sum(share * lost for share, lost in zip((stay, 1 - stay), both, strict=True)))
+    rate = schedule.sigma(t) * schedule.alpha(t)  # at which alpha falls
+    return torch.cat(total).view(x.shape).sum(1) * 2 * level * (most - least) / rate
 
 
 def is_greedy(model: Denoiser, x: Int64[Tensor, " d"], answer: Bool[Tensor, " d"]) -> bool:

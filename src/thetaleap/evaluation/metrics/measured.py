@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float64
 from torch import Tensor
 
 from ...core.checks import require_number
 
 LEVEL = 0.95
-
-
-@runtime_checkable
-class Estimate(Protocol):
-    """A figure that knows its intervals."""
-
-    @property
-    def value(self) -> float: ...
-    def interval(self, level: float = LEVEL) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True)
@@ -41,15 +32,45 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Resampled:
-    """A figure, and what it is in resampled data."""
+class Scattered:
+    """A figure, and how it scatters: a vector as long as the standard error, empty where nothing is random.
+
+    Figures of the same samples have vectors over the same samples (or the same resamplings), so that in differences what
+    they share cancels: the error of a difference is the length of the difference of the vectors.
+    """
 
     value: float
-    draws: Float64[Tensor, " n"]
+    scatter: Float64[Tensor, " n"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+
+    @staticmethod
+    def mean(values: Float64[Tensor, " n"]) -> Scattered:
+        """The mean of one number for each sample; certain if infinite."""
+        value, n = float(values.mean()), len(values)
+        return Scattered(value, (values - value) / math.sqrt(n * (n - 1))) if math.isfinite(value) else Scattered(value)
+
+    @staticmethod
+    def jackknifed(value: float, without: Float64[Tensor, " n"]) -> Scattered:
+        """`value`, from what it is without each of the samples."""
+        n = len(without)
+        return Scattered(value, (without - without.mean()) * math.sqrt((n - 1) / n))
+
+    @property
+    def error(self) -> float:
+        return float(self.scatter.norm())
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The middle of what it is in resampled data."""
-        return interval(self.draws, level)
+        return Measured(self.value, self.error).interval(level)
+
+    def __neg__(self) -> Scattered:
+        return Scattered(-self.value, -self.scatter)
+
+    def __add__(self, other: Scattered) -> Scattered:
+        parts = self.scatter, other.scatter
+        alike = len(parts[0]) == len(parts[1])
+        return Scattered(self.value + other.value, parts[0] + parts[1] if alike else torch.cat(parts))
+
+    def __sub__(self, other: Scattered) -> Scattered:
+        return self + -other
 
 
 def interval(values: Float64[Tensor, " n"], level: float = LEVEL) -> tuple[float, float]:
