@@ -1,11 +1,13 @@
 """Set-up for the whole test run."""
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from jaxtyping import config
 
 # virtual machines may announce AMX and not allow it: its kernels for half precision then crash
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -28,3 +30,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """The library as its users have it, without the type checker of the test run, which is faster to complain."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

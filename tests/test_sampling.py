@@ -153,6 +153,8 @@ class Recorder:
 def test_a_network_gives_what_its_oracle_gives(model) -> None:
     network = Recorder(model)
     own = tl.from_network(model.process, length=3, network=network, horizon=model.horizon)
+    own.inspect()
+    network.calls.clear()
     solver = tl.Trapezoidal()
     out = tl.sample(own, solver, nfe=9, num=40, seed=3)
     assert torch.equal(out.x, tl.sample(model, solver, nfe=9, num=40, seed=3).x)
@@ -178,7 +180,7 @@ def test_networks_of_any_precision(dtype) -> None:
 
 
 def broken(value: float, position: int = 1):
-    """A network with one bad logit from the second evaluation on."""
+    """A network with one bad logit from the second evaluation of a run on."""
     calls = [0]
 
     def network(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -188,7 +190,9 @@ def broken(value: float, position: int = 1):
             logits[-1, position] = value
         return logits
 
-    return tl.from_network(tl.Uniform(3), length=2, network=network, horizon=1.0)
+    model = tl.from_network(tl.Uniform(3), length=2, network=network, horizon=1.0)
+    object.__setattr__(model, "name", "looked through")
+    return model
 
 
 @pytest.mark.parametrize(
@@ -279,6 +283,7 @@ def test_integer_logits_are_refused() -> None:
     ("call", "message"),
     [
         (lambda: require_number("theta", "half", 0, 1), "theta='half': give a number"),
+        (lambda: require_number("theta", True, 0, 1), "theta=True: give a number"),
         (lambda: require_number("theta", 0.5, 0.6, 1, closed="both"), r"theta=0.5: must lie in \[0.6, 1\]"),
     ],
 )

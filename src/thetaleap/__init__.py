@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Tweedie,
         Uniformization,
     )
+    from .training.run import train
 
 __version__ = "0.1.0"
 
@@ -76,6 +77,7 @@ __all__ = [
     "recommend",
     "sample",
     "tempered",
+    "train",
 ]
 
 _HOMES = {
@@ -93,6 +95,7 @@ _HOMES = {
         *("RK2", "AdamsBashforth", "Euler", "ExponentialTrapezoidal", "FirstHitting", "Multistep", "TauLeaping"),
         *("Trapezoidal", "Tweedie", "Uniformization"),
     ),
+    "training.run": ("train",),
 }
 _MODULES = {"grids": "control.grids", "oracles": "models.oracles"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -18,13 +18,14 @@ from torch import Tensor
 from .control import grids
 from .control.base import Method, Walk, control_of
 from .control.loop import Stage, stages, unfinished
-from .core.checks import require
-from .core.evaluation import Denoiser, Evaluation
-from .core.free import FREE, check_template
+from .core.checks import require, require_kind
+from .core.evaluation import Denoiser, Evaluation, as_model
+from .core.free import FREE, Template, check_template
 from .core.memory import Memory, leaves, mapped, take
 from .core.processes import Process
 from .core.reverse import Reverse
 from .core.times import shared
+from .core.wrapped import inspected
 from .enumeration import Every, Fork, Unforeseen
 from .solvers.base import Step
 from .solvers.uniformization import Uniformization
@@ -35,7 +36,7 @@ PRECISE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-14}
 
 
 def law(
-    model: Denoiser, solver: Method, grid: Tensor, template: Int64[Tensor, " d"] | None = None
+    model: Denoiser | str, solver: Method, grid: Tensor | Sequence[float], template: Template | None = None
 ) -> Float64[Tensor, ...]:
     """The exact law of the samples that `solver` draws along `grid`, as a tensor of shape (S,)*d.
 
@@ -43,6 +44,8 @@ def law(
     solver whose questions have finitely many answers; uniformization, which simulates the reverse process itself, gets
     that process's law from `reverse_law`.
     """
+    model = as_model(model)
+    require_kind("solver", solver, Method, "give a solver with its parameters, for example Trapezoidal(theta=0.5)")
     control, times = control_of(solver), grids.check(grid, model.horizon)
     control.check(model.process, model.length)
     if isinstance(control.solver, Uniformization):
@@ -50,8 +53,9 @@ def law(
         return reverse_law(model, times)
     given = None
     if template is not None:
-        template = check_template(template, 1, model.length, model.process.states)
+        template = check_template(template, 1, model)
         given = template != FREE
+    inspected(model, None if template is None else template[0])
     result = _empty(model)
     reverse = Reverse.begin(model, 1, start=float(times[0]), given=given, memory=UNBOUNDED)
     x = torch.zeros((1, model.length), dtype=torch.int64)
@@ -71,7 +75,7 @@ def law(
     return result
 
 
-def reverse_law(model: Denoiser, grid: Tensor) -> Float64[Tensor, ...]:
+def reverse_law(model: Denoiser | str, grid: Tensor | Sequence[float]) -> Float64[Tensor, ...]:
     """The law of the reverse process itself from ``grid[0]`` to ``grid[-1]``, finished like every run: what a solver
     without any error of its own would give.
 
@@ -80,7 +84,15 @@ def reverse_law(model: Denoiser, grid: Tensor) -> Float64[Tensor, ...]:
     """
     from scipy.integrate import solve_ivp
 
+    model = inspected(model)
     times = grids.check(grid, model.horizon)
+    last = float(times[-1])
+    require(
+        float(model.process.schedule.alpha(last)) < 1,
+        "grid end",
+        last,
+        "intensities grow without bound there; end above 0",
+    )
     start, end = (math.log(-math.log(float(model.process.schedule.alpha(t)))) for t in (times[0], times[-1]))
     everything, reverse = _all_states(model.process, model.length), Reverse.begin(model, 1, memory=UNBOUNDED)
     with torch.no_grad():

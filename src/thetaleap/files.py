@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -23,7 +23,11 @@ from torch import Tensor
 from .core.checks import require, require_choice
 from .core.evaluation import Denoiser
 from .core.storage import replacing
-from .sampling import Samples
+
+if TYPE_CHECKING:
+    from .sampling import Samples, Source
+else:  # samples save themselves, and so come after
+    Samples = Source = Any
 
 Card = dict[str, Any]
 """How the samples were made, as far as JSON can say it."""
@@ -39,30 +43,43 @@ GREYS = 256
 """The most values that are taken for grey levels; more are codes, which only their decoder understands."""
 
 
-def check_target(path: Path, force: bool = False) -> None:
+def check_target(path: Path, force: bool = False, argument: str = "out", replace: str = "--force") -> None:
     """Raise ``ValueError`` unless `write` will be able to write `path`; with `force` it may exist already.
+    Errors say `argument` for it, and `replace` for what replaces it.
 
     Sampling can take hours, so ask this first.
     """
-    require_choice("ending of out", path.suffix.lower(), (*WRITERS, PNG))
+    require_choice(f"ending of {argument}", path.suffix.lower(), (*WRITERS, PNG))
     name, folder = str(path), path.parent
     try:
-        require(folder.exists(), "out", name, f"the folder {str(folder)!r} does not exist; make it first")
-        require(folder.is_dir(), "out", name, f"{str(folder)!r} is not a folder; write into one")
-        require(not path.is_dir(), "out", name, "is a folder; give the name of a file")
-        require(force or not path.exists(), "out", name, "exists already; give another name, or --force to replace it")
+        require(folder.exists(), argument, name, f"the folder {str(folder)!r} does not exist; make it first")
+        require(folder.is_dir(), argument, name, f"{str(folder)!r} is not a folder; write into one")
+        require(not path.is_dir(), argument, name, "is a folder; give the name of a file")
+        require(
+            force or not path.exists(), argument, name, f"exists already; give another name, or {replace} to replace it"
+        )
         # only an attempt tells: permissions, read-only disks, names that are too long
         trial = path.resolve().with_name(f".{path.resolve().name}.00000000.part")
         trial.touch()
         trial.unlink()
     except OSError as error:
-        raise ValueError(f"out={name!r}: cannot be written ({error.strerror}); choose another place") from None
+        raise ValueError(f"{argument}={name!r}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def write(path: Path, samples: Samples, card: Card) -> None:
     """Write `samples` to `path`; an older file there is replaced."""
     with replacing(path) as part, part.open("wb") as file:
         WRITERS[path.suffix.lower()](file, samples, card)
+
+
+def save(path: Path, samples: Samples, force: bool = False) -> None:
+    """Check `path`, and write `samples` with their own card."""
+    check_target(path, force, "path", "force=True")
+    if path.suffix.lower() != PNG:
+        return write(path, samples, samples.card)
+    require(samples.source is not None, "path", str(path), "only what sample gave can be drawn; use another ending")
+    assert samples.source is not None
+    return write_pictures(path, mosaic(pictures(samples.source, samples.x)), samples.card)
 
 
 def write_pictures(path: Path, pixels: UInt8[Tensor, "height width 3"], card: Card) -> None:
@@ -145,7 +162,7 @@ READERS: dict[str, Callable[[Path], tuple[np.ndarray, Card]]] = {
 # --- pictures
 
 
-def require_pictures(model: Denoiser) -> None:
+def require_pictures(model: Denoiser | Source) -> None:
     """Raise ``ValueError`` unless `pictures` can be made of the samples of `model`."""
     shape, states = getattr(model, "shape", None), model.process.states
     plane = shape is not None and len(shape) == 2
@@ -154,7 +171,7 @@ def require_pictures(model: Denoiser) -> None:
     require(known, "states", states, "these are codes and no grey levels; give their decoder, as in --vqgan FILE")
 
 
-def pictures(model: Denoiser, x: Int64[Tensor, "n d"]) -> Float[Tensor, "n c h w"]:
+def pictures(model: Denoiser | Source, x: Int64[Tensor, "n d"]) -> Float[Tensor, "n c h w"]:
     """Images with entries from 0 to 1: what the model's decoder makes of codes, or else grey levels, black first."""
     require_pictures(model)
     decoder: Any = getattr(model, "pictures", None)

@@ -265,4 +265,4 @@ def models(sourced: bool) -> dict[str, BuiltIn]:
 
 AUTO = "auto"
 """Not a solver: the one that `RECOMMEND` names for the model and the budget."""
-RECOMMEND = Target("thetaleap.evaluation.recommend:recommend")
+RECOMMEND, LOAD = Target(f"{HOME}.evaluation.recommend:recommend"), Target(f"{HOME}.models:load")

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from . import __version__, files
 from .control import grids
 from .control.base import Control, Method, Preset, control_of
 from .control.loop import State, run
 from .control.tolerance import Tolerance
-from .core.checks import finite, require, require_choice, require_count
-from .core.evaluation import MEMORY, Denoiser
-from .core.free import FREE, check_template
+from .core.checks import finite, require, require_choice, require_count, require_flag, require_kind, shown
+from .core.evaluation import MEMORY, Denoiser, as_model
+from .core.free import FREE, Template, as_template, check_template, read_prompt
 from .core.jumps import Share
 from .core.noise import WORD, Stream
 from .core.processes import Process
 from .core.progress import progress_bar
-from .core.wrapped import cost_of, restricts
+from .core.wrapped import cost_of, inspected, restricts, unwrapped
 from .registry import AUTO, RECOMMEND
 from .solvers.base import require_masked
 
 DELTA = 1e-3
+
+
+@dataclass(frozen=True)
+class Source:
+    """What samples came from: all that is known of a model, but for its network."""
+
+    process: Process
+    tokenizer: Any = None
+    shape: tuple[int, ...] | None = None
+    pictures: Any = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,27 @@ class Samples:
     """Those for which the network was run: one that ignores time is not run again for a sample that has not changed."""
     info: dict[str, float]
     """Statistics of the solver, e.g. ``positive``: the share of extrapolated intensities that stayed positive."""
+    source: Source | None = field(default=None, repr=False)
+    card: dict[str, Any] = field(default_factory=dict, repr=False)
+    """How they were made: model, solver, seed, what was spent, and the version of this library."""
+
+    @property
+    def text(self) -> list[str]:
+        """The samples as text, for models that have some."""
+        tokenizer = None if self.source is None else self.source.tokenizer
+        require(tokenizer is not None, "tokenizer", None, "the model has no text; read x, or make it with a tokenizer=")
+        assert tokenizer is not None
+        return [tokenizer.decode(row) for row in self.x.tolist()]
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write them to a file, of which the ending says the format; `files` has the list.
+
+        Args:
+            path: of the file.
+            force: replace the file if it exists.
+        """
+        require_kind("path", path, str | Path, "give the name of a file")
+        files.save(Path(path), self, force)
 
 
 @dataclass(frozen=True)
@@ -58,15 +91,16 @@ class Moment:
 
 
 def sample(
-    model: Denoiser,
+    model: Denoiser | str,
     solver: Method | Literal["auto"] = "auto",
     *,
     nfe: int | None = None,
     tolerance: float | None = None,
     steps: int | None = None,
-    grid: Tensor | grids.Grid | None = None,
+    grid: Tensor | Sequence[float] | grids.Grid | None = None,
     num: int | None = None,
-    template: Tensor | None = None,
+    template: Template | None = None,
+    prompt: str | Sequence[str] | None = None,
     seed: int = 0,
     first: int = 0,
     delta: float | None = None,
@@ -78,7 +112,8 @@ def sample(
     """Draw `num` samples from `model` with `solver`.
 
     Args:
-        model: an oracle, a model from `load`, or your network through `from_network`.
+        model: an oracle, a model from `load` or its name, or your network through `from_network`, which is looked
+            through for mistakes before its first run: by two to seven evaluations that `nfe` does not count.
         solver: e.g. ``Trapezoidal(theta=0.5)``; "auto" is what `recommend` names for the model and the budget.
         nfe: the most network evaluations to spend on any sample; sets the number of steps. The finishing
             evaluation (see `delta`) is within the budget. With "auto" by default 32, or one for each position.
@@ -86,9 +121,12 @@ def sample(
             evaluations as it needs. For `Tweedie` and `Multistep`; `control.tolerance.Tolerance` says what the error
             is. ``info["estimated error"]`` is what it came to, by the samples' own estimate.
         steps: the number of steps, instead of `nfe`; the finishing evaluation comes on top.
-        grid: a decreasing tensor of times, instead of both; or a function of `grids` together with one of them.
+        grid: decreasing times, instead of both; or a function of `grids` together with one of them.
         num: how many samples; by default as many as the template has rows, or one.
-        template: what is given, int64 (d,) for all samples or (num, d), with `FREE` (-1) where the sampler may write.
+        template: what is given, whole numbers (d,) for all samples or (num, d), as a tensor, an array or lists, with
+            `FREE` (-1) where the sampler may write; or text, as in "To be, ___ not", where each _ is a token to
+            write, or a list of texts.
+        prompt: in its place, text that all samples begin with, or one for each.
         seed: sample i is a function of (seed, i) alone, whatever `num`, `batch_size` or the device.
         first: the number i of the first sample, so that a run can be continued, or one of its samples drawn alone. What
             belongs to single samples (rows of the template, labels, `Network.padded`) is numbered within this run: its
@@ -102,19 +140,28 @@ def sample(
         progress: show a progress bar; by default if standard error is a terminal.
         on_step: called with a `Moment` at the start, after every step, and at the end, for every batch.
     """
+    about, model = model if isinstance(model, str) else "", as_model(model)
+    require_count("memory", memory)
+    require(delta is None or finite(delta), "delta", delta, "give a time, or leave it out")
+    if progress is not None:
+        require_flag("progress", progress)
+    require(on_step is None or callable(on_step), "on_step", on_step, "give a function of a Moment")
+    table = _table(model, template, prompt)
     if num is None:
-        num = len(template) if template is not None and template.ndim == 2 else 1
+        num = len(table) if table is not None and table.ndim == 2 else 1
     require_count("num", num)
     require_count("first", first, least=0)
+    require(num * model.length < WORD, "num", num, "no random numbers are left for so many; give fewer")
     require((first + num) * model.length < WORD, "first", first, "no numbers are left there; give a smaller one")
-    if template is not None:
-        template = check_template(template, num, model.length, model.process.states).expand(num, -1)
-    positions = None if template is None else max(1, int((template == FREE).sum(1).max()))
+    if table is not None:
+        table = check_template(table, num, model).expand(num, -1)
+    inspected(model, None if table is None else table[0])
+    positions = None if table is None else max(1, int((table == FREE).sum(1).max()))
     if isinstance(solver, str):
         require_choice("solver", solver, (AUTO,))
         others = {"tolerance": tolerance, "steps": steps, "grid": grid, "delta": delta}
-        for name, value in others.items():
-            require(value is None, name, value, "solver='auto' decides it; leave it out, or name a solver")
+        for option, value in others.items():
+            require(value is None, option, value, "solver='auto' decides it; leave it out, or name a solver")
         advice = RECOMMEND(model, nfe, positions=positions)
         chosen, grid, nfe = advice.solver, advice.grid, advice.nfe
     else:
@@ -127,7 +174,6 @@ def sample(
     if batch_size is None:
         batch_size = max(1, memory // (32 * model.length * model.process.states))
     require_count("batch_size", batch_size)
-    require_count("memory", memory)
     ends: list[State] = []
     info: dict[str, Share] = {}
     starts = range(0, num, batch_size)
@@ -135,7 +181,7 @@ def sample(
     with torch.no_grad(), progress_bar(progress, "sampling", len(starts) * (last + 1)) as advance:
         for start in starts:
             batch = slice(start, min(start + batch_size, num))
-            given = None if template is None else template[batch]
+            given = None if table is None else table[batch]
             noise = Stream(seed, first + start, batch.stop - start, model.device)
             for state in run(model, control, times, noise, first=start, template=given, memory=memory):
                 for name, share in state.info.items():
@@ -149,7 +195,36 @@ def sample(
         _joined(parts)
         for parts in ([end.x for end in ends], [end.reverse.nfe for end in ends], [end.reverse.spent for end in ends])
     )
-    return Samples(x, used, spent, {name: float(share) for name, share in info.items()})
+    spacing = None if grid is None else getattr(grid, "__name__", None) or times.tolist()
+    walk = {"nfe": nfe, "steps": steps, "tolerance": tolerance, "grid": spacing, "delta": delta, "first": first or None}
+    card = {"model": about or _description(model), "solver": repr(chosen), **walk, "seed": seed, "version": __version__}
+    card = {key: value for key, value in card.items() if value is not None}
+    return Samples(x, used, spent, {name: float(share) for name, share in info.items()}, _source(model), card)
+
+
+def _table(
+    model: Denoiser, template: Template | None, prompt: str | Sequence[str] | None
+) -> Int64[Tensor, "*num d"] | None:
+    """What is given, if anything is."""
+    if prompt is None:
+        return None if template is None else as_template(model, template)
+    require(template is None, "template", template, "the prompt says what is given; give one of them")
+    if isinstance(prompt, str):
+        return read_prompt(model, prompt)
+    if not isinstance(prompt, Sequence) or not prompt or not all(isinstance(text, str) for text in prompt):
+        raise TypeError(f"prompt={shown(prompt)}: give text, or a list of texts")
+    return torch.stack([read_prompt(model, text) for text in prompt])
+
+
+def _source(model: Denoiser) -> Source:
+    return Source(model.process, *(getattr(model, name, None) for name in ("tokenizer", "shape", "pictures")))
+
+
+def _description(model: Denoiser) -> str:
+    inner, process = unwrapped(model), model.process
+    made = f"{type(inner).__name__}, {model.length} positions of {process.states} values, {type(process).__name__}"
+    about = getattr(inner, "name", "") or made
+    return about if inner is model else f"{type(model).__name__} of {about}"
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -176,15 +251,14 @@ def plan(
     *,
     nfe: int | None = None,
     steps: int | None = None,
-    grid: Tensor | grids.Grid | None = None,
+    grid: Tensor | Sequence[float] | grids.Grid | None = None,
     delta: float | None = None,
     positions: int | None = None,
 ) -> Float64[Tensor, " times"]:
     """The times that `sample` walks for these arguments, if it may write to so many `positions`, by default to all."""
-    process, horizon = model.process, model.horizon
+    process, horizon, grid = model.process, model.horizon, grids.as_grid(grid)
     positions = model.length if positions is None else positions
-    if not isinstance(solver, Method):
-        raise TypeError(f"solver={solver!r}: give a solver with its parameters, for example Trapezoidal(theta=0.5)")
+    require_kind("solver", solver, Method, "give a solver with its parameters, for example Trapezoidal(theta=0.5)")
     if isinstance(solver, Preset) and solver.processes == "masked":
         require_masked(solver, process, "Tweedie() or Trapezoidal()")  # by the name that it was given
     control = control_of(solver)

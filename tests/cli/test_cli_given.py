@@ -68,7 +68,7 @@ def test_prompts_from_a_file(tmp_path) -> None:
         ("{", "line 1: this is no JSON"),
         ("3", r"line 1.*give \{\"template\": text\}"),
         ('{"prompt": 3}', "line 1"),
-        ('{"prompt": "xyz"}', "line 1: text='x': not in the alphabet"),
+        ('{"prompt": "xyz"}', "line 1: prompt='xyz': text='x': not in the alphabet"),
         ("", "holds no lines"),
     ]:
         file.write_text(line)

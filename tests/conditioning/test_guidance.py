@@ -47,7 +47,7 @@ class Labelled:
         return torch.tanh(others / 2 + self.embedding[:, -1] + self.label[label] + late) @ self.last
 
     def model(self) -> Network:
-        return tl.from_network(
+        model = tl.from_network(
             self.process,
             length=LENGTH,
             network=self,
@@ -56,6 +56,9 @@ class Labelled:
             time_free=self.time_free,
             attends=self.attends,
         )
+        model.inspect()
+        self.runs = 0  # the runs count, not the look before the first
+        return model
 
 
 def budget(solver: Solver, nfe: int = 8) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def test_a_template_holds_the_prompts_on_the_right() -> None:
     model = tl.from_network(tl.Masked(5), length=6, network=network, attends=True)
     ready, template = prepare(model, [[4, 3], [1, 2, 3, 4], []], 2)
     assert template.tolist() == [[0, 0, 4, 3, -1, -1], [1, 2, 3, 4, -1, -1], [0, 0, 0, 0, -1, -1]]
+    model.inspect()
+    seen.clear()
     out = tl.sample(ready, tl.Tweedie(), nfe=2, template=template)
     assert out.x[:, :4].tolist() == template[:, :4].tolist()
     there = torch.tensor([[False, False, True, True, True, True], [True] * 6, [False] * 4 + [True] * 2])

@@ -18,6 +18,7 @@ from tests.cases import EXACT, SOLVERS, STEPPING, Case, Entry, birth_death, mask
 from thetaleap.conditioning.wrappers import Guided
 from thetaleap.core.evaluation import Denoiser, Evaluation
 from thetaleap.core.reverse import Reverse
+from thetaleap.models.tokenizers import Letters
 from thetaleap.sampling import plan
 from thetaleap.solvers import Solver
 
@@ -65,7 +66,12 @@ def test_temperature_one_and_nothing_forbidden_change_nothing(case: Case, solver
 
 def test_a_shaped_model_is_like_the_one_inside() -> None:
     network = tl.from_network(
-        tl.Masked(3), length=4, shape=(2, 2), tokenizer="words", time_free=True, network=lambda x, t: torch.zeros(1)
+        tl.Masked(3),
+        length=4,
+        shape=(2, 2),
+        tokenizer=Letters("abc"),
+        time_free=True,
+        network=lambda x, t: torch.zeros(1),
     )
     for model in (tl.tempered(network, 0.5), tl.constrained(tl.tempered(network, 2.0), allow=[1])):
         for name in ("process", "length", "horizon", "time_free", "device", "tokenizer", "shape"):

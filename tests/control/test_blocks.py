@@ -314,6 +314,8 @@ def test_each_block_walks_the_whole_grid() -> None:
         return torch.zeros(*x.shape, STATES)
 
     model = tl.from_network(tl.Masked(STATES), length=6, network=network)
+    model.inspect()
+    times.clear()
     grid = tl.grids.power(1.0, 0.0, 7)
     tl.sample(model, tl.Blocks(tl.ExponentialTrapezoidal(), 2), grid=grid, seed=3, num=50)
     index = torch.arange(8, dtype=torch.float64)

@@ -52,7 +52,10 @@ class Split:
     def model(self, whole: bool = False) -> tl.models.Network:
         horizon = None if self.process.mask is not None else 4.0
         parts: dict[str, Any] = {"network": self.dense} if whole else {"trunk": self.trunk, "head": self.head}
-        return tl.from_network(self.process, length=LENGTH, horizon=horizon, time_free=self.time_free, **parts)
+        model = tl.from_network(self.process, length=LENGTH, horizon=horizon, time_free=self.time_free, **parts)
+        model.inspect()
+        self.runs = self.heads = self.most = 0  # the runs count, not the look before the first
+        return model
 
 
 def budget(solver: Solver) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def test_rows_of_any_size(rows: list[tuple[float, list[float]]]) -> None:
 
 def test_wrong_networks() -> None:
     process = tl.Masked(3)
-    rows = torch.zeros(2, 2, 4)
+    rows = torch.zeros(1, 2, 4)
     with pytest.raises(ValueError, match=r"\(network, trunk, head\).*both a trunk and a head"):
         tl.from_network(process, length=2, trunk=lambda x, t: rows)
     with pytest.raises(ValueError, match=r"\(trunk, head\).*not both"):
@@ -213,10 +216,10 @@ def test_wrong_networks() -> None:
         tl.from_network(process, length=2, network=lambda x, t: rows, shape=(2, 2))
     flat = tl.from_network(process, length=2, trunk=lambda x, t: rows[0], head=lambda rows: rows)
     with pytest.raises(ValueError, match=r"trunk output=\(2, 4\): must be hidden rows of shape"):
-        tl.sample(flat, tl.Tweedie(), nfe=1, num=2)
+        tl.sample(flat, tl.Tweedie(), nfe=1)
     wide = tl.from_network(process, length=2, trunk=lambda x, t: rows, head=lambda rows: rows)
     with pytest.raises(ValueError, match=r"logits of shape \(.*, 4\)"):
-        tl.sample(wide, tl.Tweedie(), nfe=1, num=2)
+        tl.sample(wide, tl.Tweedie(), nfe=1)
     whole = tl.from_network(process, length=2, trunk=lambda x, t: rows, head=lambda rows: rows[:, :3].long())
     with pytest.raises(TypeError, match=r"head output=torch.int64"):
-        tl.sample(whole, tl.Tweedie(), nfe=1, num=2)
+        tl.sample(whole, tl.Tweedie(), nfe=1)

@@ -10,12 +10,12 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..core.checks import require, require_count
-from ..core.free import FREE
+from ..core.free import FREE, read_tokens
 from ..models.hf.vocabulary import Vocabulary
 from ..models.network import Network
 
 
-def prepare(model: Network, prompts: Sequence[Sequence[int]], new: int) -> tuple[Network, Int64[Tensor, "num d"]]:
+def prepare(model: Network, prompts: Sequence[Sequence[int] | str], new: int) -> tuple[Network, Int64[Tensor, "num d"]]:
     """What to give to `sample` so that sample i continues ``prompts[i]`` by `new` tokens: a model and a template.
 
     Each row ends with its prompt and `new` free positions. The rest of the model's length, on the left, is padding that
@@ -25,17 +25,19 @@ def prepare(model: Network, prompts: Sequence[Sequence[int]], new: int) -> tuple
     Args:
         model: a network, before it is tempered, guided or constrained. Unless all rows fill its length, one that
             leaves padding out, as those of `llada` and `dream` do, or of ``from_network(..., attends=True)``.
-        prompts: the tokens of each; a prompt may be empty.
+        prompts: each as text or as tokens; a prompt may be empty.
         new: positions to write after each.
     """
     if not isinstance(model, Network):
         raise TypeError(f"model={type(model).__name__}: give the network itself, and shape what comes back")
+    require(not isinstance(prompts, str), "prompts", prompts, "give a list of prompts")
     require(len(prompts) > 0, "prompts", list(prompts), "give at least one")
     require_count("new", new)
     words = model.tokenizer if isinstance(model.tokenizer, Vocabulary) else None
     template = torch.full((len(prompts), model.length), 0 if words is None else words.pad)
     valid = torch.zeros(template.shape, dtype=torch.bool)
-    for row, prompt in enumerate(prompts):
+    rows = [read_tokens(model, "prompts", one) if isinstance(one, str) else one for one in prompts]
+    for row, prompt in enumerate(rows):
         _check(row, prompt, model, words)
         end, longest = model.length - new, f"more than the model's length, {model.length}; shorten it, or lengthen that"
         fits = len(prompt) <= end
@@ -49,7 +51,7 @@ def prepare(model: Network, prompts: Sequence[Sequence[int]], new: int) -> tuple
         "this model does not leave padding out, so that every prompt must fill its length but for the new positions; run "
         "them one at a time, each with a model of its own length"
     )
-    require(model.attends, "lengths of prompts", sorted({len(prompt) for prompt in prompts}), remedy)
+    require(model.attends, "lengths of prompts", sorted({len(prompt) for prompt in rows}), remedy)
     return model.padded(valid), template
 
 

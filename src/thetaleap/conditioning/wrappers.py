@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from ..core.checks import finite, require, require_count, require_number
-from ..core.evaluation import Conditionals, Denoiser, Duplicates, of_samples
+from ..core.checks import finite, require, require_count, require_number, shown
+from ..core.evaluation import Conditionals, Denoiser, Duplicates, as_model, of_samples
+from ..core.free import read_tokens
 from ..core.wrapped import Wrapped, cost_of
 from ..models.network import Network
 
@@ -76,7 +79,7 @@ def _if_finite(shift: Float64[Tensor, "n 1"]) -> Float64[Tensor, "n 1"]:
 
 
 def tempered(
-    model: Denoiser, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+    model: Denoiser | str, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Tempered:
     """`model` with sharper or flatter conditionals.
 
@@ -91,14 +94,14 @@ def tempered(
         require_count("top_k", top_k)
     if top_p is not None:
         require_number("top_p", top_p, 0, 1, closed="high")
-    return Tempered(model, float(temperature), top_k, top_p)
+    return Tempered(as_model(model), float(temperature), top_k, top_p)
 
 
 # --- allowed and forbidden values
 
 
-Tokens = Sequence[int] | Tensor
-"""Values by number, or a table of booleans: (S,) for all positions, or (d, S) for each."""
+Tokens = str | Sequence[Any] | np.ndarray | Tensor
+"""Text, values by number, or a table of booleans: (S,) for all positions, or (d, S) for each."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +123,21 @@ class Constrained(Wrapped):
         return logits.masked_fill(~rows, -math.inf)
 
 
-def constrained(model: Denoiser, allow: Tokens | None = None, forbid: Tokens | None = None) -> Constrained:
+def constrained(model: Denoiser | str, allow: Tokens | None = None, forbid: Tokens | None = None) -> Constrained:
     """`model` with only the values in `allow`, if given, and without those in `forbid`.
 
     Args:
         model: any model.
         allow: values by number, as in ``[0, 3, 7]``, for all positions; or booleans, (S,) for all positions or (d, S)
-            for each.
+            for each; or text, as in "xyz", of which the tokens are meant, or several texts.
         forbid: the same.
     """
     require(allow is not None or forbid is not None, "(allow, forbid)", (allow, forbid), "give at least one")
-    states, length = model.process.states, model.length
+    model = as_model(model)
+    states = model.process.states
     every, none = torch.ones((1, states), dtype=torch.bool), torch.zeros((1, states), dtype=torch.bool)
-    table = every if allow is None else _table("allow", allow, length, states)
-    table = table & ~(none if forbid is None else _table("forbid", forbid, length, states))
+    table = every if allow is None else _table("allow", allow, model)
+    table = table & ~(none if forbid is None else _table("forbid", forbid, model))
     empty = torch.nonzero(~table.any(1)).flatten()
     if len(empty):
         where = f"position {int(empty[0])}" if len(table) > 1 else "any position"
@@ -141,14 +145,22 @@ def constrained(model: Denoiser, allow: Tokens | None = None, forbid: Tokens | N
     return Constrained(model, table)
 
 
-def _table(name: str, given: Tokens, length: int, states: int) -> Bool[Tensor, "#d S"]:
-    values = torch.as_tensor(given if isinstance(given, Tensor) else list(given)).cpu()
+def _table(name: str, given: Tokens, model: Denoiser) -> Bool[Tensor, "#d S"]:
+    length, states = model.length, model.process.states
+    texts = [given] if isinstance(given, str) else given
+    if isinstance(texts, list | tuple | set) and texts and all(isinstance(text, str) for text in texts):
+        given = [token for text in texts for token in read_tokens(model, name, text)]
+    wrong = f"{name}={shown(given)}: give values by number, as in [0, 3, 7], or as text, or a table of booleans"
+    try:
+        values = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(list(given))).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(wrong) from None
     if values.dtype == torch.bool:
         shapes = [(states,), (length, states)]
         require(tuple(values.shape) in shapes, f"{name} shape", tuple(values.shape), f"give {shapes[0]} or {shapes[1]}")
         return values.reshape(-1, states)
-    if len(values) and (values.is_floating_point() or values.ndim != 1):
-        raise TypeError(f"{name}={given!r}: give values by number, as in [0, 3, 7], or a table of booleans")
+    if values.ndim != 1 or (len(values) and (values.is_floating_point() or values.is_complex())):
+        raise TypeError(wrong)
     for value in values.tolist():
         require(0 <= value < states, name, value, f"values are 0 to {states - 1}")
     table = torch.zeros((1, states), dtype=torch.bool)
@@ -245,7 +257,7 @@ class Guided(Wrapped):
         return weight.to(device).expand(batch)
 
 
-def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Tensor) -> Guided:
+def guided(model: Denoiser | str, weight: Weight, condition: int | Sequence[int] | Tensor) -> Guided:
     """`model` pulled towards a condition: logits ``(1 + w) l_c - w l_u``, with and without it (Ho and Salimans 2022).
 
     Both go through the network in one batch of twice the size, and count as two evaluations. A weight of 0 is the model
@@ -260,7 +272,14 @@ def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Ten
     """
     if not callable(weight):
         require(finite(weight) and weight >= 0, "weight", weight, "give a finite number of at least 0")
-    given = torch.as_tensor(condition)
+    model = as_model(model)
+    try:
+        given = torch.as_tensor(condition)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"condition={shown(condition)}: give a label, labels, or booleans for positions") from None
+    told = f"condition={shown(condition)}"
+    if given.is_complex():
+        raise TypeError(f"{told}: give a label, labels, or booleans for positions")
     if given.dtype == torch.bool:
         masked = model.process.mask is not None
         require(masked, "condition", "positions", "only a masked model can do without given positions")
@@ -270,7 +289,7 @@ def guided(model: Denoiser, weight: Weight, condition: int | Sequence[int] | Ten
         return Guided(model, weight, given.reshape(-1, length))
     if not isinstance(model, Network) or model.classes is None:
         raise TypeError(
-            f"condition={condition!r} for {type(model).__name__}: labels are for networks that take them, made by "
+            f"{told} for {type(model).__name__}: labels are for networks that take them, made by "
             "from_network(..., classes=); guide the network first, and shape the result"
         )
     whole = given.numel() > 0 and not given.is_floating_point() and given.ndim < 2

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.checks import require
+from ..core.checks import require, require_kind
 from ..core.fields import check_fields, knob
 from ..core.memory import Memory
 from ..core.noise import Noise
@@ -33,7 +33,7 @@ class Blocks(Control):
     solver: Any
     """A `Solver`, or a preset that stands for one."""
     length: int = knob(8, "Free positions of a block", least=1)
-    stop: int | None = knob(None, "The token that ends a sample with its block")
+    stop: int | None = knob(None, "The token that ends a sample with its block", least=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,8 +41,7 @@ class Blocks(Control):
             led = control_of(self.solver)
             require(isinstance(led, Walk), "solver", self.solver, "it has blocks already; leave out one of them")
             object.__setattr__(self, "solver", led.solver)
-        if not isinstance(self.solver, Solver):
-            raise TypeError(f"solver={self.solver!r}: give a solver to run in blocks, as in Blocks(Trapezoidal(), 8)")
+        require_kind("solver", self.solver, Solver, "give a solver to run in blocks, as in Blocks(Trapezoidal(), 8)")
 
     def check(self, process: Process, length: int) -> None:
         require_masked(self, process, "the solver without blocks")

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.checks import require, require_count, require_number
+from ..core.checks import finite, require, require_count, require_number, shown, takes
 from ..core.evaluation import Denoiser
-from ..core.schedules import Schedule
+from ..core.schedules import Schedule, require_schedule
+from ..core.wrapped import inspected
 from .adaptive import step_costs
 from .pilots import EntropyTable, counted, pilot_entropies, planned
 
@@ -37,19 +39,21 @@ __all__ = [
 
 Times = Float64[Tensor, " times"]
 Grid = Callable[[float, float, int], Tensor]
+MOST_STEPS = 2**24 - 1
 
 
 def _fractions(start: float, end: float, steps: int) -> Tensor:
     """1 down to 0 in `steps` equal parts, after checking the three arguments."""
-    require_count("steps", steps)
-    require(0 <= end < start < math.inf, "(start, end)", (start, end), "needs 0 <= end < start")
+    require_count("steps", steps, most=MOST_STEPS)
+    good = finite(start) and finite(end) and 0 <= end < start
+    require(good, "(start, end)", (start, end), "needs 0 <= end < start")
     return torch.linspace(1, 0, steps + 1, dtype=torch.float64)
 
 
 def _between(start: float, end: float, fraction: Tensor) -> Tensor:
     times = end + (start - end) * fraction
     ends = times.numpy()
-    ends[0], ends[-1] = start, end  # not a rounding away from the ends
+    ends[0], ends[-1] = float(start), float(end)  # not a rounding away from the ends
     return times
 
 
@@ -61,7 +65,7 @@ def uniform(start: float, end: float, steps: int) -> Times:
 def power(start: float, end: float, steps: int, exponent: float = 2.0) -> Times:
     """``t = end + (start - end) u^exponent``, u in equal steps: fine near the data, where uniform processes need it."""
     require_number("exponent", exponent, 0, math.inf)
-    return _between(start, end, _fractions(start, end, steps) ** exponent)
+    return _between(start, end, _fractions(start, end, steps) ** float(exponent))
 
 
 def cosine(start: float, end: float, steps: int) -> Times:
@@ -71,8 +75,10 @@ def cosine(start: float, end: float, steps: int) -> Times:
 
 def logarithmic(start: float, end: float, steps: int) -> Times:
     """Equal ratios; `end` must be positive."""
+    fractions = _fractions(start, end, steps)
+    start, end = float(start), float(end)
     require(end > 0, "end", end, "a logarithmic grid needs a positive end: give delta > 0")
-    return _between(start, end, ((end / start) ** (1 - _fractions(start, end, steps)) * start - end) / (start - end))
+    return _between(start, end, ((end / start) ** (1 - fractions) * start - end) / (start - end))
 
 
 def alpha_power(schedule: Schedule, exponent: float = 2.0) -> Grid:
@@ -80,6 +86,7 @@ def alpha_power(schedule: Schedule, exponent: float = 2.0) -> Grid:
 
     Power 2 to 2.5 was best for uniform processes, where the grid matters as much as the method.
     """
+    require_schedule(schedule)
     require_number("exponent", exponent, 0, math.inf)
 
     def grid(start: float, end: float, steps: int) -> Times:
@@ -87,18 +94,18 @@ def alpha_power(schedule: Schedule, exponent: float = 2.0) -> Grid:
         last = (noised[1] / noised[0]) ** (1 / exponent)
         v = last + (1 - last) * _fractions(start, end, steps)
         times = schedule.alpha_inverse(1 - noised[0] * v**exponent)
-        times[0], times[-1] = start, end
+        times[0], times[-1] = float(start), float(end)
         return times
 
     return grid
 
 
-PILOT_STEPS, PILOT_POSITIONS, MOST_STEPS = 32, 1024, 10**5
+PILOT_STEPS, PILOT_POSITIONS, MOST_ADAPTED = 32, 1024, 10**5
 """Of `adaptive`: evaluations of each pilot, positions of all pilots together by default, and the most steps."""
 
 
 def adaptive(
-    model: Denoiser, tolerance: float, *, delta: float = 0.0, pilots: int | None = None, seed: int = 0
+    model: Denoiser | str, tolerance: float, *, delta: float = 0.0, pilots: int | None = None, seed: int = 0
 ) -> Times:
     """The alpha-power-2 grid with as many steps as `tolerance` asks for, for a model without masks.
 
@@ -119,24 +126,44 @@ def adaptive(
         seed: of the pilots.
     """
     require_number("tolerance", tolerance, 0, math.inf)
+    model = inspected(model)
     name = type(model.process).__name__
     require(
         model.process.mask is None, "model", name, "with masks give the tolerance to sample(), which counts positions"
     )
-    require(0 <= delta < model.horizon, "delta", delta, f"give a time in [0, {model.horizon:g})")
+    require(finite(delta) and 0 <= delta < model.horizon, "delta", delta, f"give a time in [0, {model.horizon:g})")
     pilots = max(4, PILOT_POSITIONS // model.length) if pilots is None else pilots
     require_count("pilots", pilots)
     grid = alpha_power(model.process.schedule)
     with torch.no_grad():
         cost = float(step_costs(model, grid(model.horizon, delta, PILOT_STEPS), pilots, seed).sum())
     steps = max(1, math.ceil(PILOT_STEPS * cost / tolerance))
-    least = tolerance * steps / MOST_STEPS
-    require(steps <= MOST_STEPS, "tolerance", tolerance, f"asks for {steps} steps; give at least {least:.1g}")
+    least = tolerance * steps / MOST_ADAPTED
+    require(steps <= MOST_ADAPTED, "tolerance", tolerance, f"asks for {steps} steps; give at least {least:.1g}")
     return grid(model.horizon, delta, steps)
 
 
-def check(grid: Tensor, horizon: float) -> Times:
+def as_grid(grid: Any) -> Tensor | Grid | None:
+    """`grid` as a tensor, if it is a list or an array of times; or a function of (start, end, steps)."""
+    if callable(grid):
+        if isinstance(grid, type) or takes(grid, 1.0, 0.0, 1) is False:
+            name = getattr(grid, "__name__", type(grid).__name__)
+            raise TypeError(f"grid={name}: must be a function of (start, end, steps), as grids.power is")
+        return cast(Grid, grid)
+    if isinstance(grid, list | tuple | np.ndarray):
+        try:
+            return torch.as_tensor(np.asarray(grid, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise TypeError(f"grid={shown(grid)}: give decreasing times, as numbers") from None
+    if isinstance(grid, Tensor):
+        require(grid.ndim == 1, "grid shape", tuple(grid.shape), "give times in a row, from noise down to data")
+    return grid
+
+
+def check(grid: Any, horizon: float) -> Times:
     """`grid` as float64, or an error: it must decrease strictly and stay within [0, horizon]."""
+    grid = as_grid(grid)
+    require(finite(horizon), "horizon", horizon, "give a time")
     if not isinstance(grid, Tensor) or grid.ndim != 1 or len(grid) < 2:
         got = tuple(grid.shape) if isinstance(grid, Tensor) else type(grid).__name__
         raise ValueError(f"grid={got}: give a tensor of at least two times, from noise down to data")

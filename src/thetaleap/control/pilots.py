@@ -23,11 +23,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.checks import require, require_count
-from ..core.evaluation import Denoiser
+from ..core.checks import is_whole, require, require_count, require_kind
+from ..core.evaluation import Denoiser, as_model
 from ..core.noise import Stream
 from ..core.reverse import Reverse
 from ..core.storage import replacing
+from ..core.wrapped import inspected
 from ..planners import FixedCount, LowDiscrepancy, expected_counts
 from ..solvers.exponential import ExponentialTrapezoidal
 from ..solvers.multistep import Multistep
@@ -52,12 +53,14 @@ def counted(model: Denoiser, counts: Sequence[int]) -> Float64[Tensor, " times"]
 
     Left masked of d positions at time s are ``d (1 - alpha_s)/(1 - alpha_T)``; the times solve this for s.
     """
+    model = as_model(model)
     process, length = model.process, model.length
     require(
         process.mask is not None, "model.process", process, "counts are of positions to unmask; use a Masked process"
     )
-    given, whole = tuple(counts), all(isinstance(k, int) and not isinstance(k, bool) and k > 0 for k in counts)
-    require(whole and len(given) > 0, "counts", given, "give whole numbers of at least 1")
+    given = tuple(counts) if isinstance(counts, Sequence | np.ndarray) else ()
+    whole = len(given) > 0 and all(is_whole(k) and k > 0 for k in given)
+    require(whole, "counts", counts, "give whole numbers of at least 1")
     require(sum(given) == length, "counts", given, f"sum to {sum(given)}, but the model has {length} positions")
     clean = float(process.schedule.alpha(0.0))
     remedy = "some positions are masked even at time 0; use a schedule with alpha(0) = 1, such as LogLinear"
@@ -150,6 +153,7 @@ def pilot_entropies(
         batch_size: pilots drawn together; by default as many as keep working memory near 128 MiB.
         progress: called after every evaluation of a batch, with how many position draws are done, and of how many.
     """
+    model = inspected(model)
     planner = FixedCount() if planner is None else planner
     length, states = model.length, model.process.states
     _require_ordered(planner)
@@ -203,12 +207,14 @@ def planned(
     `solver` is `Tweedie` or `Multistep` with the planner `FixedCount` or `LowDiscrepancy`. The plan costs
     ``pilots * length`` evaluations; with a `table` from `pilot_entropies` two, and `pilots` and `seed` do not matter.
     """
+    model = inspected(model)
     planner = _planner_of(solver)
     control_of(solver).check(model.process, model.length)
     _require_nfe(nfe, model.length)
     if table is None:
         table = pilot_entropies(model, planner, pilots, seed)
     else:
+        require_kind("table", table, EntropyTable, "give what pilot_entropies gives")
         table.check(model, planner)
     return counted(model, plan_counts(table, nfe))
 

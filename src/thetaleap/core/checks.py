@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
+import numbers
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +15,82 @@ else:  # the command line checks its arguments without torch
     Tensor = Any
 
 
+LONGEST = 200
+"""Characters of a value in an error."""
+
+
+def shown(value: Any) -> str:
+    """`value` for an error: in one line, and not endless."""
+    text = repr(value)
+    text = " ".join(text.split()) if "\n" in text else text
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
 def require(condition: bool, argument: str, value: Any, remedy: str) -> None:
     """Raise ``ValueError`` saying what was given and what to give instead, unless `condition` holds."""
     if not condition:
-        raise ValueError(f"{argument}={value!r}: {remedy}")
+        raise ValueError(f"{argument}={shown(value)}: {remedy}")
 
 
-def require_count(argument: str, value: Any, least: int = 1) -> None:
-    """`value` must be a whole number of at least `least`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= least, argument, value, f"give a whole number of at least {least}")
+def require_kind(argument: str, value: Any, kind: Any, remedy: str) -> None:
+    """Raise ``TypeError`` saying what was given and what to give instead, unless `value` is of that `kind`."""
+    if isinstance(value, type):
+        raise TypeError(f"{argument}={value.__name__}: is a class; {remedy}")
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument}={shown(value)}: {remedy}")
+
+
+def as_device(value: Any) -> Any:
+    """`value` as a torch device that is there, or an error."""
+    import torch
+
+    try:
+        device = torch.device(value)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        why = str(error).strip().split("\n")[0]
+        raise ValueError(f"device={shown(value)}: there is none ({why}); give one, as in 'cpu' or 'cuda:0'") from None
+    return device
+
+
+def as_dtype(value: Any) -> Any:
+    """`value`, a torch dtype of floating-point numbers or the name of one; or an error."""
+    import torch
+
+    dtype = getattr(torch, value, None) if isinstance(value, str) else value
+    good = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    require(good, "dtype", value, "give a floating-point one, such as torch.bfloat16 or 'bfloat16'")
+    return dtype
+
+
+def takes(function: Any, *inputs: Any, **keywords: Any) -> bool | None:
+    """Whether it can be called with these; None if it does not say."""
+    import torch
+
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        inspect.signature(target).bind(*inputs, **keywords)
+    except TypeError:
+        return False
+    except ValueError:
+        return None
+    return True
+
+
+def require_flag(argument: str, value: Any) -> None:
+    """`value` must be True or False."""
+    require_kind(argument, value, bool, "say True or False")
+
+
+def require_count(argument: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> None:
+    """`value` must be a whole number of at least `least`, and at most `most`, one below a power of two."""
+    require(is_whole(value) and value >= least, argument, value, f"give a whole number of at least {least}")
+    require(value <= most, argument, value, f"must be below 2**{most.bit_length()}")
 
 
 def require_number(argument: str, value: Any, low: float, high: float, closed: str = "") -> None:
     """`value` must lie between `low` and `high`; `closed` names the ends that belong ("low", "high", "both")."""
-    require(isinstance(value, int | float), argument, value, "give a number")
+    require(is_number(value), argument, value, "give a number")
     above = value >= low if closed in ("low", "both") else value > low
     below = value <= high if closed in ("high", "both") else value < high
     left, right = "[" if closed in ("low", "both") else "(", "]" if closed in ("high", "both") else ")"
@@ -37,10 +100,10 @@ def require_number(argument: str, value: Any, low: float, high: float, closed: s
 def require_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
     """`value` must be one of `choices`; the error suggests the nearest."""
     known = list(choices)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"{argument}={value!r}: {hint}choose one of {', '.join(known)}")
+        raise ValueError(f"{argument}={shown(value)}: {hint}choose one of {', '.join(known)}")
 
 
 def probability_table(argument: str, table: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
@@ -66,6 +129,16 @@ def probability_table(argument: str, table: Tensor, dim: int | tuple[int, ...] |
     return p / total
 
 
-def finite(value: float) -> bool:
+def is_whole(value: Any) -> bool:
+    """Whether `value` is a whole number, of Python or numpy; True and False are none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a number, of Python or numpy; True and False are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def finite(value: Any) -> bool:
     """Whether `value` is a finite number (and not, say, a string)."""
-    return isinstance(value, int | float) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)

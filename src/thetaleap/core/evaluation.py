@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from ..registry import LOAD
+from .checks import shown
 from .noise import piece
 from .processes import Process
 
@@ -80,6 +82,29 @@ class PerSample(Protocol):
     def of(self, samples: Int64[Tensor, " b"]) -> Denoiser:
         """The model for a batch that consists of these samples of the run."""
         ...
+
+
+@runtime_checkable
+class Inspected(Protocol):
+    """A model that looks for mistakes in itself before a run."""
+
+    def inspect(self, given: Int64[Tensor, " d"] | None = None) -> None:
+        """Raise an error that says what is wrong, and how to mend it; `given` is the template of a sample."""
+        ...
+
+
+def as_model(model: Any) -> Denoiser:
+    """`model`, loaded if it is a name; or an error that says how to make one of what was given."""
+    if isinstance(model, str):
+        return LOAD(model)
+    if isinstance(model, Denoiser) and not isinstance(model, type):
+        return model
+    if callable(model):
+        name = getattr(model, "__name__", type(model).__name__)
+        remedy = "is a network, and no model yet; make one: from_network(Masked(states=...), length=..., network=...)"
+        raise TypeError(f"model={name}: {remedy}")
+    remedy = "is no model; give the name of one, as in 'chain64', or what load, from_network or an oracle gives"
+    raise TypeError(f"model={shown(model)}: {remedy}")
 
 
 def of_samples(model: Denoiser, samples: Int64[Tensor, " b"]) -> Denoiser:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from .checks import require, require_choice, require_count, require_number
+from .checks import require, require_choice, require_count, require_kind, require_number
 
 METADATA = "thetaleap"
 
@@ -24,6 +24,8 @@ class Knob:
     least: int | None = None
     """Whole numbers of at least this."""
     choices: tuple[str, ...] = ()
+    kind: type | None = None
+    """What it must be made by."""
     written: str = ""
     """How to write it as text, where its type does not say."""
 
@@ -40,13 +42,15 @@ class Knob:
         return f"in {ends[0]}{self.low:g}, {self.high:g}{ends[1]}"
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ``ValueError`` unless it may be `value`."""
+        """Raise ``ValueError``, or ``TypeError`` of its kind, unless it may be `value`."""
         if self.least is not None:
             require_count(name, value, self.least)
         if self.low is not None:
             require_number(name, value, self.low, self.high, self.closed)
         if self.choices:
             require_choice(name, value, self.choices)
+        if self.kind is not None:
+            require_kind(name, value, self.kind, f"give {self.written}")
 
 
 def knob(default: Any = MISSING, help: str = "", *, default_factory: Any = MISSING, **limits: Any) -> Any:

@@ -285,9 +285,9 @@ class Stream:
     """Of each question: the samples that were asked about, and the last positions, None for all."""
 
     def __post_init__(self) -> None:
-        require_count("seed", self.seed, least=0)
-        if self.seed >= WORD:
-            raise ValueError(f"seed={self.seed}: must be below 2**64")
+        require_count("seed", self.seed, least=0, most=WORD - 1)
+        for name in ("seed", "first"):  # numpy's are too short to count with
+            object.__setattr__(self, name, int(getattr(self, name)))
 
     def at(self, step: int) -> Stream:
         """The source of one step; labels may be used again."""

@@ -15,16 +15,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from . import _fast
-from .checks import require, require_count
+from .checks import require, require_count, require_kind
 from .noise import Draw, Noise
-from .schedules import Constant, LogLinear, Schedule
+from .schedules import Constant, LogLinear, Schedule, require_schedule
 
 Rows = Float64[Tensor, "n S"]
 Tokens = Int64[Tensor, " n"]
@@ -96,6 +96,11 @@ class Process(Protocol):
         ...
 
 
+def require_process(process: Any) -> None:
+    """Raise ``TypeError`` unless it is one."""
+    require_kind("process", process, Process, "give a process, as in Masked(states=100)")
+
+
 def _without(rows: Rows, present: Tokens) -> Rows:
     """`rows` with 0 at the present value; changes `rows`."""
     return rows.scatter_(1, present.unsqueeze(1), 0.0)
@@ -115,6 +120,7 @@ class Masked:
 
     def __post_init__(self) -> None:
         require_count("states", self.states, least=2)
+        require_schedule(self.schedule)
 
     @property
     def mask(self) -> int:
@@ -187,6 +193,7 @@ class Uniform:
 
     def __post_init__(self) -> None:
         require_count("states", self.states, least=2)
+        require_schedule(self.schedule)
 
     def prior(self, batch: int, length: int, noise: Noise) -> Sequences:
         positions = torch.arange(batch * length)
@@ -253,6 +260,7 @@ class RateMatrix:
     known_totals = False
 
     def __post_init__(self) -> None:
+        require_schedule(self.schedule)
         r = self.rates
         shape = tuple(r.shape) if isinstance(r, Tensor) else type(r).__name__
         require(

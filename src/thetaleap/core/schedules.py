@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from .checks import finite, require, require_number
+from .checks import finite, require, require_kind, require_number
 from .times import as_time
 
 
@@ -38,6 +38,11 @@ class Schedule(Protocol):
     def alpha_inverse(self, a: float | Tensor) -> Tensor:
         """The time at which ``alpha`` is `a`."""
         ...
+
+
+def require_schedule(schedule: Any) -> None:
+    """Raise ``TypeError`` unless it is one."""
+    require_kind("schedule", schedule, Schedule, "give a schedule, as in LogLinear()")
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,9 @@ class Geometric:
     horizon = 1.0
 
     def __post_init__(self) -> None:
-        require(0 < self.low < self.high < math.inf, "(low, high)", (self.low, self.high), "needs 0 < low < high")
+        ends = (self.low, self.high)
+        good = all(map(finite, ends)) and 0 < self.low < self.high
+        require(good, "(low, high)", ends, "needs 0 < low < high")
 
     def _total(self, t: float | Tensor) -> Tensor:
         return self.low * (self.high / self.low) ** as_time(t)

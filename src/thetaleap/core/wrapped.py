@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .evaluation import Conditionals, Denoiser, of_samples
+from .evaluation import Conditionals, Denoiser, Inspected, as_model, of_samples
 from .processes import Process
 
 
@@ -84,4 +84,14 @@ def unwrapped(model: Denoiser) -> Denoiser:
     """The model inside all wrappers."""
     while isinstance(model, Wrapped):
         model = model.model
+    return model
+
+
+def inspected(model: Any, given: Int64[Tensor, " d"] | None = None) -> Denoiser:
+    """`model`, loaded if it is a name, with the network inside looked through for mistakes, as the sample of a template
+    would begin."""
+    model = as_model(model)
+    inner = unwrapped(model)
+    if isinstance(inner, Inspected):
+        inner.inspect(given)
     return model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..control import grids
-from ..core.checks import require, require_choice, require_count
-from ..core.evaluation import Denoiser
+from ..core.checks import is_whole, require, require_choice, require_count
+from ..core.evaluation import Denoiser, as_model
 from ..core.wrapped import cost_of, unwrapped
 from ..models.oracles import Oracle
 from ..planners import FixedCount, LowDiscrepancy
@@ -44,7 +44,7 @@ class Recommendation:
 
 
 def recommend(
-    model: Denoiser,
+    model: Denoiser | str,
     nfe: int | None = None,
     *,
     geometry: str | tuple[int, ...] | None = None,
@@ -60,6 +60,9 @@ def recommend(
             is taken for a line and is none fares up to five times worse than in random order.)
         positions: how many the sampler may write to, by default all.
     """
+    model = as_model(model)
+    if positions is not None:
+        require_count("positions", positions)
     cost, positions = cost_of(model), model.length if positions is None else positions
     if nfe is None:
         nfe = cost * (BUDGET if model.process.mask is None else min(BUDGET, positions))
@@ -93,7 +96,7 @@ def _shape(model: Denoiser, geometry: str | tuple[int, ...] | None) -> tuple[int
     if isinstance(geometry, str):
         require_choice("geometry", geometry, ("line", "none"))
         return (model.length,) if geometry == "line" else None
-    good = len(geometry) == 2 and all(isinstance(side, int) and side > 0 for side in geometry)
+    good = isinstance(geometry, tuple | list) and len(geometry) == 2 and all(is_whole(n) and n > 0 for n in geometry)
     require(good, "geometry", geometry, 'give "line", "none" or (height, width), both at least 1')
     size = geometry[0] * geometry[1]
     require(size == model.length, "geometry", geometry, f"has {size} positions, but the model has {model.length}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
-from ..core.checks import require, require_choice
+from ..core.checks import as_device, as_dtype, require, require_choice, require_kind
 from ..registry import ADAPTERS, BUILT_IN, SHIPPED, BuiltIn, Entry, models
 from . import oracles
 from .network import Network, from_network
@@ -22,6 +23,7 @@ def load(name: str, **options: Any) -> Any:
             ``allowed``, the tokens that may be written; for ``llada:`` and ``dream:`` also ``device_map`` and
             ``trust_remote_code``; for ``maskgit:``, see `models.maskgit`.
     """
+    require_kind("name", name, str, "give the name of a model, as in 'chain64', or KIND:SOURCE, as in 'trained:folder'")
     kind, colon, source = name.partition(":")
     known = models(sourced=colon != "")
     require_choice("model", kind, known)
@@ -34,7 +36,11 @@ def load(name: str, **options: Any) -> Any:
         require(key in entry.options, key, value, f"{kind} has no such option; {has}")
     if entry.example is not None and "length" not in options:
         require(False, "length", None, f"say how many positions: load({name!r}, length={entry.example})")
-    return entry.make(*place, **options)
+    for key, convert in (("device", as_device), ("dtype", as_dtype)):
+        if options.get(key) is not None:
+            options[key] = convert(options[key])
+    made = entry.make(*place, **options)
+    return replace(made, name=name) if isinstance(made, Network) else made
 
 
 def _added(name: str, entry: Entry, place: tuple[str, ...], options: dict[str, Any]) -> Any:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from ..core.checks import require, require_count
-from ..core.evaluation import Conditionals, Dense
-from ..core.processes import Process
+from ..core.checks import as_device, finite, is_whole, require, require_count, require_flag, shown
+from ..core.evaluation import Conditionals, Dense, Duplicates
+from ..core.processes import Process, require_process
+from ..core.times import at
+from .guards import explained, fitted, probe, require_eval_mode
 
 Inputs = Callable[..., Tensor]
 """``f(x, t)``, or ``f(x, t, label)``."""
@@ -34,7 +38,7 @@ class Headed:
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Whole:
     """A function that gives logits at every position, as what a `Network` evaluates."""
 
@@ -48,8 +52,12 @@ class Whole:
         _require_float("network output", logits)
         return Dense(logits)
 
+    def parts(self) -> dict[str, Callable[..., Tensor]]:
+        """What was given, by name."""
+        return {"network": self.network}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Split:
     """A trunk and its head, as what a `Network` evaluates."""
 
@@ -61,6 +69,27 @@ class Split:
         good = isinstance(hidden, Tensor) and hidden.ndim == 3 and hidden.shape[:2] == x.shape
         _require_shape("trunk output", hidden, good, f"hidden rows of shape (batch, length, h) = {(*x.shape, 'h')}")
         return Headed(hidden.flatten(0, 1), self.head)
+
+    def parts(self) -> dict[str, Callable[..., Tensor]]:
+        """What was given, by name."""
+        return {"trunk": self.trunk, "head": self.head}
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """`inner`, logits given all positions, less what the token at a position says of itself: ``log P_t(v, token)``."""
+
+    inner: Conditionals
+    x: Int64[Tensor, "b d"]
+    t: Float64[Tensor, "*b"]
+    process: Process
+
+    def logits(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
+        time = at(self.t, positions, self.x.shape[1])
+        return self.inner.logits(positions).double() - self.process.likelihood(self.x.flatten()[positions], time).log()
+
+    def duplicates(self) -> Duplicates | None:
+        return self.inner.duplicates()
 
 
 @dataclass(frozen=True)
@@ -87,6 +116,26 @@ class Network:
     """What makes images (b, 3, height, width), from 0 to 1, of tokens, with `decode`; None where there is none."""
     valid: Bool[Tensor, "num d"] | None = None
     """Positions that are there, of each sample of a run: `padded` says so."""
+    posterior: bool = False
+    """Whether `evaluate` gives logits given all positions, the one that they are about included."""
+    name: str = ""
+    """By which `load` knows it; without, it is somebody's own and is looked through before its first run."""
+
+    def inspect(self, given: Int64[Tensor, " d"] | None = None) -> None:
+        """Raise an error if the network cannot be meant as it is. What it says at the start of a sample, of which a
+        template may be `given`, is looked at before the first run, and again when it has gone to training mode."""
+        if self.name or not isinstance(self.evaluate, Whole | Split):
+            return
+        parts = self.evaluate.parts()
+        training = sum(require_eval_mode(name, part) for name, part in parts.items()) > 0
+        if _INSPECTED.get(self.evaluate) == training:
+            return
+        mask = self.process.mask
+        careful = {name: explained(name, part, None if name == "head" else mask) for name, part in parts.items()}
+        plain = replace(self, evaluate=replace(self.evaluate, **careful), labels=torch.zeros(1, dtype=torch.int64))
+        plain = plain if self.valid is None else replace(plain, valid=self.valid[:1])
+        probe(plain, " and ".join(parts), self.posterior, given)
+        _INSPECTED[self.evaluate] = training
 
     def padded(self, valid: Bool[Tensor, "num d"]) -> Network:
         """The same for sequences of different lengths: the network does not attend to positions that are not `valid`.
@@ -113,10 +162,16 @@ class Network:
         if self.classes is not None:
             none = torch.full((len(x),), self.classes, device=x.device)
             inputs.append(none if self.labels is None else self.labels.to(x.device))
-        if not self.attends:
-            return self.evaluate(*inputs)
-        everywhere = torch.ones_like(x, dtype=torch.bool)
-        return self.evaluate(*inputs, valid=everywhere if self.valid is None else self.valid.to(x.device))
+        more = {}
+        if self.attends:
+            everywhere = torch.ones_like(x, dtype=torch.bool)
+            more["valid"] = everywhere if self.valid is None else self.valid.to(x.device)
+        said = self.evaluate(*inputs, **more)
+        return LeaveOneOut(said, x, inputs[1], self.process) if self.posterior else said
+
+
+_INSPECTED: WeakKeyDictionary[Whole | Split, bool] = WeakKeyDictionary()
+"""What has been looked through, and whether something in it was in training mode then."""
 
 
 def from_network(
@@ -134,6 +189,7 @@ def from_network(
     classes: int | None = None,
     attends: bool = False,
     pictures: Any = None,
+    posterior: bool = False,
 ) -> Network:
     """Make a model of `network`, any function or module ``f(x, t) -> logits``; or of its `trunk` and `head`.
 
@@ -144,7 +200,7 @@ def from_network(
             gives logits (b, d, S) of the clean token at each position *given all other positions*. For masked processes
             this is what masked models give; only the rows of masked positions are read. Networks that give score
             ratios are converted by ``process.from_score``. Logits must be probabilities' logarithms up to a
-            constant per row: not probabilities.
+            constant per row: not probabilities. A network that ignores time may take ``x`` alone.
         trunk: in place of `network`, all of it but the last layer: takes the same, and gives hidden rows (b, d, h).
         head: the last layer: takes some of these rows, (n, h), and gives their logits (n, S). It is run on the
             positions that jump alone, which with a large vocabulary saves most of the time and memory.
@@ -157,33 +213,58 @@ def from_network(
         attends: say True if the network takes a keyword ``valid``, booleans (b, d), and attends to such positions
             alone, so that sequences of different lengths can go together: see `Network.padded`.
         pictures: what makes images of tokens, with `decode`, such as a VQGAN.
+        posterior: say True if, without masks, the logits are given *all* positions, the one that they are about
+            included, as of networks trained to guess the clean sequence. The likelihood of its token is divided out.
         shape: how the positions lie, where that is known: (length,) on a line, (height, width) row by row in the plane.
     """
+    require_process(process)
     require_count("length", length)
+    for name, flag in (("time_free", time_free), ("attends", attends), ("posterior", posterior)):
+        require_flag(name, flag)
     if network is None:
         whole = callable(trunk) and callable(head)
         require(whole, "(network, trunk, head)", (network, trunk, head), "give a network, or both a trunk and a head")
     else:
         require(trunk is None and head is None, "(trunk, head)", (trunk, head), "give these or a network, not both")
         require(callable(network), "network", network, "give a function f(x, t) -> logits")
-    horizon = process.schedule.horizon if horizon is None else float(horizon)
-    require(0 < horizon < float("inf"), "horizon", horizon, "give a positive time")
-
+    horizon = process.schedule.horizon if horizon is None else horizon
+    require(finite(horizon) and horizon > 0, "horizon", horizon, "give a positive time")
+    require(process.mask is None or not posterior, "posterior", posterior, "masks say nothing; leave it out")
     if shape is not None:
-        positions = int(torch.tensor(shape).prod())
+        positions = _product(shape)
         require(positions == length, "shape", shape, f"has {positions} positions, but the length is {length}")
     if classes is not None:
         require_count("classes", classes)
+    for method in ("encode", "decode") if tokenizer is not None else ():
+        has = callable(getattr(tokenizer, method, None))
+        require(has, "tokenizer", tokenizer, f"has no {method}; give an object with encode and decode")
+    inputs, more = ("x", "t", "label") if classes is not None else ("x", "t"), ("valid",) if attends else ()
     if network is None:
         assert trunk is not None
         assert head is not None
-        evaluate = Split(trunk, head)
+        evaluate = Split(fitted("trunk", trunk, inputs, more, time_free), head)
     else:
-        evaluate = Whole(network, process.states)
-    place = torch.device(device)
+        evaluate = Whole(fitted("network", network, inputs, more, time_free), process.states)
     return Network(
-        process, length, evaluate, horizon, time_free, place, tokenizer, shape, attends, classes, pictures=pictures
+        process,
+        length,
+        evaluate,
+        float(horizon),
+        time_free,
+        as_device(device),
+        tokenizer,
+        shape,
+        attends,
+        classes,
+        pictures=pictures,
+        posterior=posterior,
     )
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    if not isinstance(shape, tuple | list) or not all(is_whole(side) for side in shape):
+        raise TypeError(f"shape={shown(shape)}: give (length,) or (height, width)")
+    return math.prod(shape)
 
 
 def _require_shape(what: str, output: Any, good: bool, wanted: str) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..core.checks import require
+from ..core.checks import require, require_count
 from ..core.processes import Masked, Uniform
 from ..core.schedules import LogLinear
 from .network import Network, from_network
@@ -26,6 +26,8 @@ def trained(source: str | Path, length: int | None = None, dtype: Dtype = None, 
         dtype: in which to compute; by default float32.
         device: where to compute.
     """
+    if length is not None:
+        require_count("length", length)
     folder = Path(source).expanduser()
     for name in (WEIGHTS, CARD):
         require((folder / name).is_file(), "source", str(folder), f"holds no {name}; give a folder of thetaleap train")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.checks import require
+from ..core.checks import is_whole, require
 from ..core.evaluation import Prediction
 from ..core.fields import knob
 from ..core.jumps import unmask
@@ -61,7 +61,8 @@ class LowDiscrepancy(Ordered):
 
     def __post_init__(self) -> None:
         if self.shape is not None:
-            good = len(self.shape) == 2 and all(isinstance(n, int) and n > 0 for n in self.shape)
+            sides = self.shape if isinstance(self.shape, tuple | list) else ()
+            good = len(sides) == 2 and all(is_whole(side) and side > 0 for side in sides)
             require(good, "shape", self.shape, "give (height, width), both at least 1")
 
     def check(self, length: int) -> None:

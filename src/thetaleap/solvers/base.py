@@ -19,6 +19,7 @@ from ..core.times import Times
 from ..planners import Bernoulli, Planner
 
 PLANNER = "Which masked positions are unmasked together"
+IS_PLANNER = {"kind": Planner, "written": "a planner with its parameters, as in FixedCount()"}
 EXTRAPOLATION = "The form in which conditionals are extrapolated"
 
 

@@ -16,7 +16,7 @@ from ..core.processes import Process
 from ..core.reverse import Reverse
 from ..core.times import Times
 from ..planners import Bernoulli, Plan, Planner
-from .base import EXTRAPOLATION, PLANNER, Planned, Step
+from .base import EXTRAPOLATION, IS_PLANNER, PLANNER, Planned, Step
 from .high_order import THETA
 
 
@@ -33,7 +33,7 @@ class ExponentialTrapezoidal(Planned):
 
     theta: float = knob(0.5, THETA, low=0, high=1)
     extrapolation: Form = knob("linear", EXTRAPOLATION, choices=FORMS)
-    planner: Planner = knob(help=PLANNER, default_factory=Bernoulli)
+    planner: Planner = knob(help=PLANNER, default_factory=Bernoulli, **IS_PLANNER)
     evaluations = 2
     when = "two evaluations per step, extrapolated within it"
 

@@ -18,7 +18,7 @@ from ..core.processes import Process
 from ..core.reverse import Reverse
 from ..core.times import Times
 from ..planners import Bernoulli, FixedCount, Plan, Planner
-from .base import EXTRAPOLATION, PLANNER, Planned, Step
+from .base import EXTRAPOLATION, IS_PLANNER, PLANNER, Planned, Step
 
 UNIFORM_WEIGHT = 0.5
 
@@ -41,7 +41,7 @@ class Multistep(Planned):
     window: int = knob(1, "Steps between the two evaluations", least=1)
     extrapolation: Form | None = knob(None, EXTRAPOLATION, choices=FORMS)
     floor: float = knob(0.1, "What share of a probability to keep at least", low=0, high=1, closed="both")
-    planner: Planner | None = knob(None, PLANNER)
+    planner: Planner | None = knob(None, PLANNER, **IS_PLANNER)
     evaluations = 1
     when = "one evaluation per step, extrapolated from earlier ones"
 

@@ -14,7 +14,7 @@ from ..core.processes import Process
 from ..core.reverse import Reverse
 from ..core.times import Times
 from ..planners import Bernoulli, Planner
-from .base import PLANNER, Planned, Step
+from .base import IS_PLANNER, PLANNER, Planned, Step
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Tweedie(Planned):
     For masked processes `planner` says which positions are unmasked.
     """
 
-    planner: Planner = knob(help=PLANNER, default_factory=Bernoulli)
+    planner: Planner = knob(help=PLANNER, default_factory=Bernoulli, **IS_PLANNER)
     evaluations = 1
     when = "the exact kernel of each position: first order; exact one position at a time"
 

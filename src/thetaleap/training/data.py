@@ -102,12 +102,14 @@ def read_corpus(path: str | Path, tokenizer: str | None = None, levels: int = LE
     """Read `path`: a text file, a .npy or .parquet file of token rows, or an idx file of MNIST (.gz or not).
 
     Args:
-        path: the file. Labels of an idx file are read from the file beside it that MNIST has for them.
+        path: the file, or text itself, which has a line break. Labels of an idx file are read from the file beside it that MNIST has for them.
         tokenizer: for text, "char" (the characters that occur), "bytes", "bpe:1024" (so many byte pairs, fitted to
             the part to train on) or "gpt2"; by default "char". "pixels" for images.
         levels: grey levels of pixels.
         side: height and width to which images are shrunk, by averages: 28, 14 or 7.
     """
+    if isinstance(path, str) and "\n" in path:
+        return _read_text(path.encode(), f"text of {len(path)} characters", tokenizer or "char")
     file = Path(path).expanduser()
     require(file.is_file(), "data", str(file), "there is no such file")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -120,22 +122,21 @@ def read_corpus(path: str | Path, tokenizer: str | None = None, levels: int = LE
         require(tokenizer is None, "tokenizer", tokenizer, "these are tokens already; leave it out")
         rows, _ = read_samples(file, "data")
         return Corpus(rows, int(rows.max()) + 1, digest)
-    return _read_text(file, digest, tokenizer or "char")
+    return _read_text(file.read_bytes(), str(file), tokenizer or "char")
 
 
-def _read_text(file: Path, digest: str, tokenizer: str) -> Corpus:
+def _read_text(raw: bytes, source: str, tokenizer: str) -> Corpus:
     name, _, size = tokenizer.partition(":")
     require_choice("tokenizer", name, TOKENIZERS)
     require(size.isdigit() if name == "bpe" else not size, "tokenizer", tokenizer, "write bpe:1024, or a plain name")
-    raw = file.read_bytes()
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise ValueError(f"data={str(file)!r}, line {line}: this is no UTF-8 text; convert it first") from None
-    require(len(text) > 1, "data", str(file), "holds no text")
+        raise ValueError(f"data={source!r}, line {line}: this is no UTF-8 text; convert it first") from None
+    require(len(text) > 1, "data", source, "holds no text")
     words, states = TOKENIZERS[name](text, int(size or 0))
-    return Corpus(torch.tensor(words.encode(text), dtype=torch.int64), states, digest, words)
+    return Corpus(torch.tensor(words.encode(text), dtype=torch.int64), states, hashlib.sha256(raw).hexdigest(), words)
 
 
 def _characters(text: str, size: int) -> tuple[Any, int]:

@@ -114,6 +114,7 @@ class Spread:
         self.model: nn.Module = accelerator.prepare_model(model)
         self.device = accelerator.device
         self.writes = accelerator.is_main_process  # files and reports
+        self.wait = accelerator.wait_for_everyone
 
 
 @dataclass(eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...core.checks import require, require_count
+from ...core.checks import finite, require, require_count, require_kind
 from ...core.evaluation import Denoiser, Duplicates
 from ...core.noise import CPU, Draw, Stream
-from ...core.processes import Masked, Process
+from ...core.processes import Masked, Process, require_process
 from ...core.wrapped import Wrapped
 
 MOST_ENTRIES = 2**24
@@ -157,6 +156,7 @@ def scaled(message: Tensor, *dims: int) -> Tensor:
 
 def tokens(x: Tensor, length: int, states: int) -> Tensor:
     """`x` checked to be clean sequences."""
+    require_kind("x", x, Tensor, f"give an int64 tensor of sequences, (batch, {length})")
     if x.ndim != 2 or x.shape[1] != length or x.dtype != torch.int64:
         raise ValueError(f"x={tuple(x.shape)} of {x.dtype}: give int64 sequences of shape (batch, {length})")
     if len(x) and (int(x.min()) < 0 or int(x.max()) >= states):
@@ -167,14 +167,15 @@ def tokens(x: Tensor, length: int, states: int) -> Tensor:
 
 def checked_horizon(process: Process, horizon: float | None) -> float:
     """`horizon`, or by default the schedule's."""
-    value = process.schedule.horizon if horizon is None else float(horizon)
-    require(0 < value < math.inf, "horizon", value, "give a positive time")
-    return value
+    value = process.schedule.horizon if horizon is None else horizon
+    require(finite(value) and value > 0, "horizon", value, "give a positive time")
+    return float(value)
 
 
 def masked(process: Process | None, states: int, what: str) -> Masked:
     """`process`, or by default a masked one, checked to be masked and to have as many `states` as `what`."""
     process = Masked(states) if process is None else process
+    require_process(process)
     if not isinstance(process, Masked):
         name = type(process).__name__
         raise ValueError(f"process={name}: a {what} is exact under Masked only; use joint for short sequences")

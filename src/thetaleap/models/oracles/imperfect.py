@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import finite, require, require_count
-from ...core.evaluation import Conditionals, Denoiser, Duplicates
+from ...core.evaluation import Conditionals, Denoiser, Duplicates, as_model
 from ...core.noise import WORD
 from ._common import AroundOracle
 
@@ -44,7 +44,7 @@ class Noisy(AroundOracle):
         return Disturbed(self.model(x, t), _keys(x, self.seed), self.length, self.scale)
 
 
-def noisy(model: Denoiser, scale: float, seed: int = 0) -> Noisy:
+def noisy(model: Denoiser | str, scale: float, seed: int = 0) -> Noisy:
     """`model` with errors of standard deviation `scale` in its logits.
 
     The errors are independent normals, one for each (seed, whole sequence x, position, value), and the same whenever
@@ -52,9 +52,8 @@ def noisy(model: Denoiser, scale: float, seed: int = 0) -> Noisy:
     one. Impossible values stay impossible.
     """
     require(finite(scale) and scale >= 0, "scale", scale, "give a finite standard deviation of at least 0")
-    require_count("seed", seed, least=0)
-    require(seed < WORD, "seed", seed, "must be below 2**64")
-    return Noisy(model, float(scale), seed)
+    require_count("seed", seed, least=0, most=WORD - 1)
+    return Noisy(as_model(model), float(scale), int(seed))
 
 
 # --- hashing: 64-bit words as int64, which wraps

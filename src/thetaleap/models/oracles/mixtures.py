@@ -13,7 +13,7 @@ from torch import Tensor
 from ...core.checks import probability_table, require, require_count
 from ...core.evaluation import Conditionals
 from ...core.noise import Draw, Stream
-from ...core.processes import Masked, Process
+from ...core.processes import Masked, Process, require_process
 from ._common import Law, OnDemand, ancestral, checked_horizon
 
 
@@ -85,7 +85,8 @@ def mixture(
     """A mixture of products: component k has probability ``weights[k]`` and position laws ``positions[k, l]``."""
     w, p = probability_table("weights", weights), probability_table("positions", positions, dim=-1)
     good, shapes = p.ndim == 3 and w.shape == p.shape[:1], (tuple(w.shape), tuple(p.shape))
-    require(good, "shapes", shapes, "give (K,) and (K, d, S)")
+    require(good, "shapes of (weights, positions)", shapes, "give (K,) and (K, d, S)")
     process = Masked(p.shape[2]) if process is None else process
+    require_process(process)
     require(process.states == p.shape[2], "process.states", process.states, f"the mixture has {p.shape[2]}")
     return Mixture(process, checked_horizon(process, horizon), w, p)

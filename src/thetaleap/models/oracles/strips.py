@@ -216,7 +216,7 @@ def ising(
     _require_finite("coupling", coupling)
     _require_finite("field", field)
     spin = torch.tensor([-1.0, 1.0], dtype=torch.float64)
-    return _strip(coupling * spin.outer(spin), field * spin, height, width, process, horizon)
+    return _strip(float(coupling) * spin.outer(spin), float(field) * spin, height, width, process, horizon)
 
 
 def potts(
@@ -229,7 +229,7 @@ def potts(
     require_count("states", states, least=2)
     _check_size(states, height, width)
     _require_finite("coupling", coupling)
-    bond = coupling * torch.eye(states, dtype=torch.float64)
+    bond = float(coupling) * torch.eye(states, dtype=torch.float64)
     return _strip(bond, torch.zeros(states, dtype=torch.float64), height, width, process, horizon)
 
 

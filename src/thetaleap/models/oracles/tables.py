@@ -13,7 +13,7 @@ from torch import Tensor
 from ...core.checks import probability_table, require, require_count
 from ...core.evaluation import Conditionals, Duplicates
 from ...core.noise import Use, philox
-from ...core.processes import Process
+from ...core.processes import Process, require_process
 from ._common import MOST_ENTRIES, Law, OnDemand, checked_horizon, entropy_of
 
 
@@ -72,6 +72,7 @@ class Joint(Law):
 
 def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
     """The model of a small joint law: ``p0[x_1, ..., x_d]`` is the probability of the sequence x."""
+    require_process(process)
     p = probability_table("p0", p0)
     states = process.states
     require(p.ndim > 0 and set(p.shape) == {states}, "p0 shape", tuple(p.shape), f"give (S,)*d with S = {states}")

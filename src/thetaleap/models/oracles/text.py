@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...core.checks import finite, require, require_count
+from ...core.checks import finite, require, require_count, require_kind
 from ...core.evaluation import Conditionals
 from ...core.processes import Process
 from ..tokenizers import Letters
@@ -28,14 +28,18 @@ class MarkovText(AroundOracle):
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         return self.model(x, t)
 
+    @property
+    def tokenizer(self) -> Letters:
+        return Letters(self.alphabet)
+
     def encode(self, text: str) -> Int64[Tensor, " n"]:
         """The values of the characters of `text`."""
-        return torch.tensor(Letters(self.alphabet).encode(text), dtype=torch.int64)
+        return torch.tensor(self.tokenizer.encode(text), dtype=torch.int64)
 
     def decode(self, x: Int64[Tensor, "b n"]) -> list[str]:
         """The texts of clean sequences of any length."""
         rows = tokens(x, x.shape[-1], len(self.alphabet)).tolist()
-        return [Letters(self.alphabet).decode(row) for row in rows]
+        return [self.tokenizer.decode(row) for row in rows]
 
 
 def markov_text(
@@ -61,6 +65,7 @@ def markov_text(
         process: a `Masked` process with S states; by default ``Masked(S)``.
         horizon: the time of pure noise; by default the schedule's.
     """
+    require_kind("path", path, str | Path, "give the name of a text file")
     require_count("order", order)
     require(finite(smoothing) and smoothing > 0, "smoothing", smoothing, "give a positive number, such as 1e-3")
     text = _read(path)
@@ -70,7 +75,7 @@ def markov_text(
     require(states > 1, "path", str(path), f"holds nothing but {text[0]!r}; give a text of different characters")
     entries = states ** (order + 1)
     require(entries <= MOST_ENTRIES, "order", order, f"{entries} transitions, at most {MOST_ENTRIES}; lower it")
-    counts = _counts(torch.from_numpy(values.astype(np.int64)), order, states) + smoothing
+    counts = _counts(torch.from_numpy(values.astype(np.int64)), order, states) + float(smoothing)
     chain = markov_chain(counts / counts.sum(-1, keepdim=True), length, None, process, horizon)
     return MarkovText(chain, "".join(map(chr, points)))
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ...core.checks import probability_table, require
+from ...core.checks import is_whole, probability_table, require
 from ...core.evaluation import Conditionals
 from ...core.processes import Masked, Process
 from ._common import Law, ancestral, checked_horizon, entropy_of, evidence, masked, on_demand, scaled
@@ -121,6 +121,8 @@ def tree(
 
 
 def _checked_parents(parents: Sequence[int]) -> tuple[int, ...]:
+    whole = isinstance(parents, Sequence) and all(is_whole(parent) for parent in parents)
+    require(whole, "parents", parents, "give the number of each position's parent, as in [-1, 0, 0]")
     ancestry = tuple(int(parent) for parent in parents)
     require(len(ancestry) > 0 and ancestry[0] == -1, "parents", ancestry[:1], "position 0 is the root; begin with -1")
     for position, parent in enumerate(ancestry[1:], 1):
