@@ -47,7 +47,7 @@ def test_jsonl(tmp_path: Path) -> None:
     path, given = tmp_path / "a.jsonl", samples()
     files.write(path, given, CARD)
     lines = path.read_text().splitlines()
-    assert lines[0] == '{"tokens": [0, 1, 2, 3], "nfe": 10}'
+    assert lines[1] == '{"tokens": [4, 5, 6, 7], "nfe": 11}'
     rows = [json.loads(line) for line in lines]
     assert [row["tokens"] for row in rows] == given.x.tolist()
     assert [row["nfe"] for row in rows] == given.nfe.tolist()
@@ -96,7 +96,7 @@ def make_file_as_parent(path: Path) -> None:
             r"^ending of out='\.parqet': did you mean '\.parquet'\? choose one of \.parquet, \.jsonl",
         ),
         ("a.jsn", nothing, r"did you mean '\.jsonl'\?"),
-        ("a", nothing, r"^ending of out='': choose one of \.parquet, \.jsonl, \.npy, \.png$"),
+        ("a", nothing, r"^ending of out='': choose one of \.parquet, \.jsonl, \.npy, \.txt, \.png$"),
         ("b/a.npy", nothing, r"the folder '.*b' does not exist; make it first$"),
         ("b/a.npy", make_file_as_parent, r"'.*b' is not a folder; write into one$"),
         ("a.npy", make_folder, r"^out='.*a\.npy': is a folder; give the name of a file$"),
@@ -169,13 +169,14 @@ def test_what_was_written_is_read(tmp_path: Path, ending: str) -> None:
     files.write(path, samples(), CARD)
     read, card = read_samples(path)
     assert torch.equal(read, samples().x)
-    assert card == (CARD if ending == "parquet" else {})
+    assert card == CARD
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", b"1,2", r"ending of file='.csv': choose one of .parquet, .jsonl, .npy"),
+        ("x.csv", b"1,2", r"ending of file='.csv': choose one of .parquet, .jsonl, .npy, .txt"),
+        ("x.txt", b"to be\nor not", "x.txt': holds text and no tokens; give a .parquet, .jsonl or .npy file"),
         ("x.jsonl", b'{"tokens": [1, 2]}\n{"tokens": [1]}', r"x.jsonl': cannot be read \(.*; give a file written by"),
         ("x.jsonl", b'{"nfe": 1}', r"cannot be read \('tokens'\)"),
         ("x.jsonl", b"", r"holds float64 of shape \(0,\); give one row of whole numbers for each sample"),
@@ -199,3 +200,55 @@ def test_missing_files_and_objects(tmp_path: Path) -> None:
     np.save(tmp_path / "evil.npy", np.array([[print]], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"evil.npy': cannot be read \(Object arrays cannot be loaded"):
         read_samples(tmp_path / "evil.npy")
+
+
+# --- text
+
+TEXTS = ["to be,\nor not\r\n", "", "a \\n that stays \\ as it is", "caf\u00e9 \u2028 \x0b"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "txt"])
+def test_text_comes_back_as_it_was(tmp_path: Path, ending: str) -> None:
+    """Line breaks, backslashes and characters at which Python breaks lines included."""
+    path = tmp_path / f"x.{ending}"
+    files.write(path, samples(num=4), CARD, TEXTS, ["to"] * 4)
+    columns, card = files.read_columns(path)
+    assert columns["text"] == TEXTS
+    assert columns.get("prompt", ["to"] * 4) == ["to"] * 4
+    assert card == CARD
+    if ending == "txt":
+        lines = path.read_bytes().split(b"\n")
+        assert len(lines) == 6, "the card, one line for each sample, and the last line break"
+        assert lines[1] == rb"to be,\nor not\r\n"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "npy", "txt"])
+def test_samples_are_added_to_those_of_a_file(tmp_path: Path, ending: str) -> None:
+    """The result is the file that all of them would have made at once."""
+    whole, first, last = samples(num=4), samples(num=4), samples(num=4)
+    first = Samples(first.x[:3], first.nfe[:3], first.spent[:3], {})
+    last = Samples(last.x[3:], last.nfe[3:], last.spent[3:], {})
+    paths = [tmp_path / f"{name}.{ending}" for name in ("whole", "parts")]
+    files.write(paths[0], whole, CARD, TEXTS)
+    files.write(paths[1], first, CARD, TEXTS[:3])
+    files.write(paths[1], last, CARD, TEXTS[3:], before=files.read_columns(paths[1])[0])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_text_of_other_programs(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"to be \\n\r\n\nor not")
+    assert files.read_columns(tmp_path / "x.txt") == ({"text": ["to be \\n", "or not"]}, {})
+    (tmp_path / "x.jsonl").write_text('{"text": "to be", "more": 1}\n{"text": "or not"}')
+    assert files.read_columns(tmp_path / "x.jsonl") == ({"text": ["to be", "or not"]}, {})
+
+
+def test_arrays_of_other_programs(tmp_path: Path) -> None:
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.save(file, np.zeros((2, 3), dtype=np.uint8))
+        np.save(file, np.ones(2))
+    with (tmp_path / "y.npy").open("wb") as file:
+        np.save(file, np.zeros((2, 3), dtype=np.uint8))
+        file.write(b"and more")
+    for name in ("x.npy", "y.npy"):
+        x, card = read_samples(tmp_path / name)
+        assert (x.tolist(), card) == ([[0] * 3] * 2, {})

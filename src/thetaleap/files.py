@@ -1,9 +1,14 @@
-"""Samples in files, by the ending of the name: written whole or not at all, and read again.
+"""Samples in files, by the ending of the name: written whole or not at all, and read again. Each holds the card, which
+says how they were made: model, solver, seed, version and what else was asked for.
 
 - ``.parquet``: columns ``tokens``, a list of fixed size, and ``nfe``; both int32, the smallest integer that Parquet
-  stores and more than any vocabulary needs. The file's metadata holds the card as JSON under the key ``thetaleap``.
-- ``.jsonl``: one object per line, ``{"tokens": [...], "nfe": n}``.
-- ``.npy``: the tokens alone, an int64 array of shape (num, d).
+  stores and more than any vocabulary needs. With them ``text``, of models that have some, and ``prompt``, if something
+  was given. The file's metadata holds the card as JSON under the key ``thetaleap``.
+- ``.jsonl``: one object per line, ``{"tokens": [...], "nfe": n}``, with ``text`` and ``prompt`` likewise. The first has
+  the card besides, as ``thetaleap``.
+- ``.npy``: the tokens alone, an int64 array of shape (num, d). Behind it is a second array, of one string: the card.
+- ``.txt``: the text alone, one sample per line: a line break within a sample is written as ``\\n``, a backslash as
+  ``\\\\``. The first line is ``# thetaleap`` and the card.
 - ``.png``: pictures of the samples in a grid, for models that have some; the card is its text ``thetaleap``.
 """
 
@@ -11,7 +16,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -31,6 +37,13 @@ else:  # samples save themselves, and so come after
 
 Card = dict[str, Any]
 """How the samples were made, as far as JSON can say it."""
+Columns = dict[str, Any]
+"""``tokens``, an array (num, d), and lists: ``nfe``, ``text``, ``prompt``. A file holds those that its format has."""
+COLUMNS = ("tokens", "nfe", "text", "prompt")
+KEY = "thetaleap"
+"""Under which the card is."""
+HEADER = f"# {KEY} "
+ESCAPED = {"n": "\n", "r": "\r"}
 
 PNG = ".png"
 LARGEST = 2**31 - 1
@@ -66,10 +79,34 @@ def check_target(path: Path, force: bool = False, argument: str = "out", replace
         raise ValueError(f"{argument}={name!r}: cannot be written ({error.strerror}); choose another place") from None
 
 
-def write(path: Path, samples: Samples, card: Card) -> None:
-    """Write `samples` to `path`; an older file there is replaced."""
+def write(
+    path: Path,
+    samples: Samples,
+    card: Card,
+    text: Sequence[str] | None = None,
+    prompt: Sequence[str] | None = None,
+    before: Columns | None = None,
+) -> None:
+    """Write `samples` to `path`; an older file there is replaced.
+
+    Args:
+        path: its ending says how.
+        samples: what to write.
+        card: how they were made.
+        text: of each sample; .txt needs it.
+        prompt: what was given to each sample.
+        before: samples that come first, as `read_columns` found them in a file of this kind.
+    """
+    every = {"tokens": samples.x.numpy(), "nfe": samples.nfe.tolist(), "text": text, "prompt": prompt}
+    columns: Columns = {name: value for name, value in every.items() if value is not None}
+    if before is not None:
+        columns = {
+            name: np.concatenate([before[name], value]) if name == "tokens" else [*before[name], *value]
+            for name, value in columns.items()
+            if name in before
+        }
     with replacing(path) as part, part.open("wb") as file:
-        WRITERS[path.suffix.lower()](file, samples, card)
+        WRITERS[path.suffix.lower()](file, columns, card)
 
 
 def save(path: Path, samples: Samples, force: bool = False) -> None:
@@ -87,50 +124,70 @@ def write_pictures(path: Path, pixels: UInt8[Tensor, "height width 3"], card: Ca
     from matplotlib.image import imsave
 
     with replacing(path) as part:
-        imsave(part, pixels.numpy(), format="png", metadata={"thetaleap": json.dumps(card)})
+        imsave(part, pixels.numpy(), format="png", metadata={KEY: json.dumps(card)})
 
 
-def _write_parquet(file: BinaryIO, samples: Samples, card: Card) -> None:
+def _write_parquet(file: BinaryIO, columns: Columns, card: Card) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     # a cast, unlike numpy's astype, refuses what does not fit
-    tokens = pa.array(samples.x.flatten().numpy()).cast(pa.int32())
-    rows = pa.FixedSizeListArray.from_arrays(tokens, samples.x.shape[1])
-    nfe = pa.array(samples.nfe.numpy()).cast(pa.int32())
-    table = pa.table({"tokens": rows, "nfe": nfe}, metadata={"thetaleap": json.dumps(card)})
-    pq.write_table(table, file)
+    tokens = pa.array(columns["tokens"].flatten()).cast(pa.int32())
+    made = {**columns, "tokens": pa.FixedSizeListArray.from_arrays(tokens, columns["tokens"].shape[1])}
+    made["nfe"] = pa.array(columns["nfe"]).cast(pa.int32())
+    pq.write_table(pa.table(made, metadata={KEY: json.dumps(card)}), file)
 
 
-def _write_jsonl(file: BinaryIO, samples: Samples, card: Card) -> None:
-    for tokens, nfe in zip(samples.x.tolist(), samples.nfe.tolist(), strict=True):
-        file.write(json.dumps({"tokens": tokens, "nfe": nfe}).encode() + b"\n")
+def _write_jsonl(file: BinaryIO, columns: Columns, card: Card) -> None:
+    plain = {**columns, "tokens": columns["tokens"].tolist()}
+    for n, values in enumerate(zip(*plain.values(), strict=True)):
+        row = dict(zip(plain, values, strict=True)) | ({KEY: card} if n == 0 else {})
+        file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
-WRITERS: dict[str, Callable[[BinaryIO, Samples, Card], None]] = {
+def _write_npy(file: BinaryIO, columns: Columns, card: Card) -> None:
+    np.save(file, columns["tokens"])
+    np.save(file, np.array(json.dumps(card)))  # np.load reads the first array, unless it is asked again
+
+
+def _write_txt(file: BinaryIO, columns: Columns, card: Card) -> None:
+    lines = [text.replace("\\", r"\\").replace("\n", r"\n").replace("\r", r"\r") for text in columns["text"]]
+    file.write("".join(f"{line}\n" for line in [f"{HEADER}{json.dumps(card)}", *lines]).encode())
+
+
+WRITERS: dict[str, Callable[[BinaryIO, Columns, Card], None]] = {
     ".parquet": _write_parquet,
     ".jsonl": _write_jsonl,
-    ".npy": lambda file, samples, card: np.save(file, samples.x.numpy()),
+    ".npy": _write_npy,
+    ".txt": _write_txt,
 }
 
 
-def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num d"], Card]:
-    """The tokens in a file of samples, and the card that says how they were made, empty if the file has none.
+def read_columns(path: Path, argument: str = "file") -> tuple[Columns, Card]:
+    """What a file of samples holds, and the card that says how they were made, empty if the file has none.
 
     Nothing in the file is ever run: arrays of objects are refused.
 
     Args:
-        path: a .parquet, .jsonl or .npy file.
+        path: a .parquet, .jsonl, .npy or .txt file.
         argument: what to call the file in errors.
     """
     require_choice(f"ending of {argument}", path.suffix.lower(), READERS)
     require(path.is_file(), argument, str(path), "there is no such file; write one with thetaleap sample --out")
     try:
-        tokens, card = READERS[path.suffix.lower()](path)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        columns, card = READERS[path.suffix.lower()](path)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
         why = str(error).strip().split("\n")[0] or type(error).__name__
         wanted = "give a file written by thetaleap sample --out"
         raise ValueError(f"{argument}={str(path)!r}: cannot be read ({why}); {wanted}") from None
+    return columns, card if isinstance(card, dict) else {}
+
+
+def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num d"], Card]:
+    """The tokens in a file of samples, and its card, as `read_columns` finds them."""
+    columns, card = read_columns(path, argument)
+    require("tokens" in columns, argument, str(path), "holds text and no tokens; give a .parquet, .jsonl or .npy file")
+    tokens: np.ndarray = columns["tokens"]
     whole = tokens.ndim == 2 and np.issubdtype(tokens.dtype, np.integer) and tokens.size > 0
     wanted = "give one row of whole numbers for each sample"
     require(whole, argument, str(path), f"holds {tokens.dtype} of shape {tokens.shape}; {wanted}")
@@ -139,23 +196,45 @@ def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num
     return torch.from_numpy(tokens.astype(np.int64)), card
 
 
-def _read_parquet(path: Path) -> tuple[np.ndarray, Card]:
+def _read_parquet(path: Path) -> tuple[Columns, Card]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    card = json.loads((table.schema.metadata or {}).get(b"thetaleap", b"{}"))
-    return np.array(table.column("tokens").to_pylist()), card
+    columns = {name: table.column(name).to_pylist() for name in table.column_names if name in COLUMNS}
+    card = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"{}"))
+    return {**columns, "tokens": np.array(table.column("tokens").to_pylist())}, card
 
 
-def _read_jsonl(path: Path) -> tuple[np.ndarray, Card]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return np.array([json.loads(line)["tokens"] for line in lines if line.strip()]), {}
+def _read_jsonl(path: Path) -> tuple[Columns, Card]:
+    rows = [json.loads(line) for line in path.read_bytes().decode().split("\n") if line.strip()]
+    columns: Columns = {name: [row[name] for row in rows] for name in COLUMNS if all(name in row for row in rows)}
+    if "tokens" in columns or "text" not in columns:
+        columns["tokens"] = np.array([row["tokens"] for row in rows])
+    return columns, rows[0].get(KEY, {}) if rows else {}
 
 
-READERS: dict[str, Callable[[Path], tuple[np.ndarray, Card]]] = {
+def _read_npy(path: Path) -> tuple[Columns, Card]:
+    with path.open("rb") as file:
+        tokens = np.load(file, allow_pickle=False)
+        at = file.tell()
+        more = file.read(1) == b"\x93" and file.seek(at) == at  # as every array in this format begins
+        card = np.load(file, allow_pickle=False) if more else np.array("{}")
+    return {"tokens": tokens}, json.loads(str(card)) if card.dtype.kind == "U" and card.ndim == 0 else {}
+
+
+def _read_txt(path: Path) -> tuple[Columns, Card]:
+    lines = path.read_bytes().decode().split("\n")
+    if not lines[0].startswith(HEADER):  # of another program: what is there, as it is
+        return {"text": [line.rstrip("\r") for line in lines if line.strip()]}, {}
+    card = json.loads(lines[0].removeprefix(HEADER))
+    return {"text": [re.sub(r"\\(.)", lambda found: ESCAPED.get(found[1], found[1]), one) for one in lines[1:-1]]}, card
+
+
+READERS: dict[str, Callable[[Path], tuple[Columns, Card]]] = {
     ".parquet": _read_parquet,
     ".jsonl": _read_jsonl,
-    ".npy": lambda path: (np.load(path, allow_pickle=False), {}),
+    ".npy": _read_npy,
+    ".txt": _read_txt,
 }
 
 
@@ -166,7 +245,12 @@ def require_pictures(model: Denoiser | Source) -> None:
     """Raise ``ValueError`` unless `pictures` can be made of the samples of `model`."""
     shape, states = getattr(model, "shape", None), model.process.states
     plane = shape is not None and len(shape) == 2
-    require(plane, "model shape", shape, "there are no pictures of it, but of models whose positions lie in a plane")
+    require(
+        plane,
+        "model shape",
+        shape,
+        "there are no pictures of it, but of models whose positions lie in a plane; use another ending",
+    )
     known = getattr(model, "pictures", None) is not None or states <= GREYS
     require(known, "states", states, "these are codes and no grey levels; give their decoder, as in --vqgan FILE")
 

@@ -266,3 +266,9 @@ def models(sourced: bool) -> dict[str, BuiltIn]:
 AUTO = "auto"
 """Not a solver: the one that `RECOMMEND` names for the model and the budget."""
 RECOMMEND, LOAD = Target(f"{HOME}.evaluation.recommend:recommend"), Target(f"{HOME}.models:load")
+
+
+def full_name(model: str) -> str:
+    """`model`, or ``trained:FOLDER`` where it is just a folder."""
+    plain = ":" not in model and model not in models(sourced=False)
+    return f"trained:{model}" if plain and Path(model).is_dir() else model

@@ -112,14 +112,14 @@ def test_approximate_reuse(model: Network, folder: Path, tmp_path: Path) -> None
     tiny_llm.bidirectional(tmp_path)
     result = call(f"llada:{tmp_path}", *FEW, "--approximate-reuse", said="the cat\n")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "model='ModernBertForMaskedLM': it takes no past_key_values" in result.stderr
+    assert f"MODEL llada:{tmp_path}: it takes no past_key_values" in result.stderr
 
 
 def test_a_map_of_devices_is_passed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thetaleap.models.hf.llm.installed", lambda name: False)
     result = call(f"llada:{folder}", *FEW, "--device-map", "auto", said="the cat\n")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "device_map='auto': accelerate is not installed" in result.stderr
+    assert "--device-map auto: accelerate is not installed" in result.stderr
 
 
 def test_what_was_said_is_remembered_until_reset(model: Network) -> None:
@@ -179,7 +179,7 @@ def test_a_turn_that_is_too_long(model: Network) -> None:
     converse(conversation, too_long(), console, patient=True)
     assert "the model takes 64 tokens at most" in screen.getvalue()
     assert [message["role"] for message in conversation.said] == ["user", "assistant"]
-    with pytest.raises(ValueError, match="length=81: the model takes 64 tokens"):
+    with pytest.raises(ValueError, match="--length 8 are 81 tokens together; the model takes 64 tokens at most"):
         converse(Conversation(model, manner(), 8), too_long(), Console(file=io.StringIO()), patient=False)
 
 
@@ -193,15 +193,15 @@ def test_solvers(solver: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--solver", "twedie"), "solver='twedie': did you mean 'tweedie'?"),
-        (("--solver", "uniformization", "--nfe", "4"), "nfe=4: Blocks spends as many evaluations as it takes"),
-        (("--nfe", "1"), "nfe=1: Blocks takes 1 per step: give at least 4"),
-        (("--length", "0"), "length=0: give a whole number of at least 1"),
-        (("--block", "0"), "block=0: give a whole number of at least 1"),
-        (("--temperature", "-1"), "temperature=-1.0: give a finite number of at least 0"),
-        (("--top-p", "2"), "top_p=2.0: must lie in (0, 1]"),
-        (("--dtype", "float9"), "dtype='float9': did you mean 'float"),
-        (("--length", "100"), "length=100: the model takes 64 tokens at most"),
+        (("--solver", "twedie"), "--solver twedie: did you mean 'tweedie'?"),
+        (("--solver", "uniformization", "--nfe", "4"), "--nfe 4: Blocks spends as many evaluations as it takes"),
+        (("--nfe", "1"), "--nfe 1: Blocks takes 1 per step: give at least 4"),
+        (("--length", "0"), "--length 0: give a whole number of at least 1"),
+        (("--block", "0"), "--block 0: give a whole number of at least 1"),
+        (("--temperature", "-1"), "--temperature -1: give a finite number of at least 0"),
+        (("--top-p", "2"), "--top-p 2: must lie in (0, 1]"),
+        (("--dtype", "float9"), "--dtype float9: did you mean 'float"),
+        (("--length", "100"), "--length 100: the model takes 64 tokens at most"),
     ],
 )
 def test_errors_come_before_the_first_turn(options: tuple[str, ...], message: str, folder: Path) -> None:
@@ -215,7 +215,7 @@ def test_errors_come_before_the_first_turn(options: tuple[str, ...], message: st
 def test_only_language_models_talk() -> None:
     result = call("chain64", said="the cat\n")
     assert result.exit_code == 2
-    assert "model='chain64': to talk to, give llada:SOURCE or dream:SOURCE" in result.stderr
+    assert "MODEL chain64: to talk to, give llada:SOURCE or dream:SOURCE" in result.stderr
 
 
 def test_hyper_parameters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,4 +227,4 @@ def test_hyper_parameters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert seen[1].manner.solver == tl.Blocks(tl.SemiAutoregressive("random"), 4, stop=EOT)
     result = call(f"llada:{folder}", *FEW, "--theta", "0.3")
     assert result.exit_code == 2
-    assert "--theta=0.3: semi-autoregressive has no such option; it has --order, --block-length" in result.stderr
+    assert "--theta 0.3: semi-autoregressive has no such option; it has --order, --block-length" in result.stderr

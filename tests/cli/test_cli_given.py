@@ -101,14 +101,14 @@ def test_a_file_of_prompts(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--template", "3", "--prompt", "4"], "--template and --prompt"),
-        (["--template", "16"], "this is the mask"),
+        (["--template", "3", "--prompt", "4"], "--template 3 and --prompt 4"),
+        (["--template", "16"], "16 is no token"),
         (["--template", "_ " * 65], "65 tokens, 1 more"),
         (["--forbid", " ".join(map(str, range(16)))], "no value is left"),
         (["--allow", "a"], "this model has no text"),
-        (["--temperature", "-1"], "temperature=-1.0"),
-        (["--top-p", "0"], "top_p=0.0"),
-        (["--block", "0"], "length=0"),
+        (["--temperature", "-1"], "--temperature -1:"),
+        (["--top-p", "0"], "--top-p 0:"),
+        (["--block", "0"], "--block 0:"),
         (["--block", "1"], "64 blocks need|give at least 64"),
     ],
 )

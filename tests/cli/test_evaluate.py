@@ -96,37 +96,41 @@ def test_numbers_that_json_lacks() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "mixture3"], "model='mixture3': did you mean 'mixture32'?"),
-        (["--model", "chain64"], "file=32: its sequences are not as long as chain64's, 64"),
-        (["--model", "mixture32", "--prefix", "32"], "prefix=32: sequences have 32 positions; leave at least one free"),
-        (
-            ["--model", "mixture32", "--judge", "gpt2"],
-            "model='mixture32': its tokens are no text, which the judge reads",
-        ),
-        (["--model", "mixture32", "--device", "cpu"], "--device='cpu': is for judges of text; leave it out"),
-        ([], "model=None: '"),
-        (["--judge", "smollm2"], "model=None: '"),
-        (["--judge", "smollm2", "--prefix", "3"], "--prefix=3: smollm2 reads whole samples; leave it out"),
-        (["--judge", "smollm2", "--per-sample", "3"], "--per-sample=3: smollm2 reads whole samples; leave it out"),
-        (["--model", "mixture32", "--judge", "iglm"], "judge='iglm': the model's tokens are not letters; leave it out"),
-        (
-            ["--model", "mixture32", "--template", "A_"],
-            "template='A_': the model's tokens are not letters; leave it out",
-        ),
-        (["--model", "mixture32", "--template", "A", "--prefix", "1"], "(template, prefix)=('A', 1): give one of them"),
-        (["--model", "mixture32", "--per-sample", "-1"], "per_sample=-1: give a whole number of at least 0"),
+        (["--model", "mixture3"], "--model mixture3: did you mean 'mixture32'?"),
+        (["--model", "chain64"], "FILE x.npy: its sequences have 32 positions, and chain64 has 64; name the model"),
+        (["--prefix", "32"], "--prefix 32: sequences have 32 positions; leave at least one free"),
+        (["--judge", "gpt2"], "FILE x.npy: the tokens of mixture32 are no text, which the judge reads"),
+        (["--device", "cpu"], "--device cpu: is for judges of text; leave it out"),
+        (["--judge", "smollm2", "--prefix", "3"], "--prefix 3: smollm2 reads whole samples; leave it out"),
+        (["--judge", "smollm2", "--per-sample", "3"], "--per-sample 3: smollm2 reads whole samples; leave it out"),
+        (["--judge", "iglm"], "--judge iglm: the model's tokens are not letters; leave it out"),
+        (["--template", "A_"], "--template A_: the model's tokens are not letters; leave it out"),
+        (["--template", "A", "--prefix", "1"], "--template A and --prefix 1: give one of them"),
+        (["--per-sample", "-1"], "--per-sample -1: give a whole number of at least 0"),
+        (["--reference", "y.npy"], "--reference y.npy: its sequences are not as long as the file's, 32"),
     ],
 )
-def test_refusals(tmp_path: Path, arguments: list[str], message: str) -> None:
-    written(tmp_path / "x.npy", 0, num=4)
-    assert failed("evaluate", tmp_path / "x.npy", *arguments).startswith(message)
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(Path("x.npy"), 0, num=4)
+    np.save("y.npy", np.zeros((4, 3), dtype=np.int64))
+    assert failed("evaluate", "x.npy", *arguments).startswith(message)
 
 
-def test_references_of_another_length(tmp_path: Path) -> None:
-    written(tmp_path / "x.npy", 0, num=4)
-    np.save(tmp_path / "y.npy", np.zeros((4, 3), dtype=np.int64))
-    message = failed("evaluate", tmp_path / "x.npy", "--model", "mixture32", "--reference", tmp_path / "y.npy")
-    assert message == "reference=3: its sequences are not as long as the file's, 32"
+@pytest.mark.parametrize("arguments", [[], ["--judge", "smollm2"]])
+def test_files_that_do_not_say_whose_they_are(tmp_path: Path, arguments: list[str]) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 32), dtype=np.int64))
+    said = failed("evaluate", tmp_path / "x.npy", *arguments)
+    assert said.startswith(f"--model is missing: '{tmp_path / 'x.npy'}' does not say which made its samples; name it")
+
+
+def test_models_without_masks(tmp_path: Path) -> None:
+    """There is no likelihood of single positions; what can be measured is."""
+    x = torch.tensor([[0, 1, 2], [2, 1, 0], [0, 1, 0]])
+    files.write(tmp_path / "x.jsonl", Samples(x, x[:, 0], x[:, 0], {}), {"model": "cube3-uniform"})
+    found = json.loads(ran("evaluate", tmp_path / "x.jsonl", "--json"))
+    assert list(found["figures"]) == ["pairwise_distance", "position_entropy"]
+    assert found["figures"]["pairwise_distance"]["value"] == pytest.approx(4 / 9)
 
 
 def test_templates() -> None:
@@ -311,12 +315,12 @@ def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", b"\n \n", "x.txt': holds no text; give one sample on each line"),
-        ("x.txt", b"\xff\xfe", "x.txt': cannot be read ("),
-        ("x.jsonl", b'{"text": "a"}\n{"tokens": [1]}', "x.jsonl': cannot be read ('tokens')"),
-        ("x.jsonl", b"nonsense", "x.jsonl': cannot be read ("),
-        ("gone.txt", None, "gone.txt': cannot be read ("),
-        ("gone.jsonl", None, "gone.jsonl': there is no such file"),
+        ("x.txt", b"\n \n", "x.txt: holds no text; give one sample on each line"),
+        ("x.txt", b"\xff\xfe", "x.txt: cannot be read ("),
+        ("x.jsonl", b'{"text": "a"}\n{"tokens": [1]}', "x.jsonl: cannot be read ('tokens')"),
+        ("x.jsonl", b"nonsense", "x.jsonl: cannot be read ("),
+        ("gone.txt", None, "gone.txt: there is no such file"),
+        ("gone.jsonl", None, "gone.jsonl: there is no such file"),
     ],
 )
 def test_texts_that_are_not_read(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:

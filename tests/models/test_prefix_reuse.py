@@ -360,10 +360,10 @@ def test_the_command_line_says_what_is_missing(tmp_path: Path) -> None:
     tiny_llm.causal(tmp_path)
     result = call(f"llada:{tmp_path}", "--solver", "tweedie", "--nfe", 4, "--length", 9, "--approximate-reuse")
     assert result.exit_code == 2
-    assert "--block=None: --approximate-reuse is within blocks; give it" in result.stderr
+    assert "--block is missing: --approximate-reuse is within blocks; give it" in result.stderr
     result = call("chain64", "--solver", "tweedie", "--nfe", 4, "--block", 32, "--approximate-reuse")
     assert result.exit_code == 2
-    assert "give one made by llada or dream" in result.stderr
+    assert "--approximate-reuse: is for llada and dream; leave it out" in result.stderr
     result = call("chain64", "--nfe", 4, "--device-map", "auto")
     assert result.exit_code == 2
     assert "device_map='auto': chain64 has no such option" in result.stderr

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import thetaleap as tl
-from tests.cli.test_cli import failed, ran
+from tests.cli.test_cli import ran
 from tests.training.test_training import images, write_idx
 from thetaleap.training.data import Corpus, read_corpus
 from thetaleap.training.export import export
-from thetaleap.training.trainer import Recipe, averaged, train
+from thetaleap.training.trainer import Recipe, averaged, held_out, process_of, train
 
 TINY = ["--steps", 3, "--hidden", 16, "--blocks", 1, "--heads", 2, "--batch", 4]
 
@@ -39,7 +39,7 @@ def test_train_then_sample(tmp_path: Path) -> None:
     assert " --length 12" in card["command"]
     assert len(card["data sha256"]) == 64
     bound = card["held-out bound"]
-    assert bound["bits per character"] == bound["bits per token"] == bound["nats per token"] / math.log(2)
+    assert bound["bits per character"] == bound["bits per token"]
     model = tl.load(f"trained:{out}")
     assert (model.length, model.process.states, model.time_free) == (12, len(set(file.read_text())), True)
     said = ran("sample", f"trained:{out}", "--solver", "tweedie", "--nfe", 4, "--num", 2, "--prompt", "who is")
@@ -61,7 +61,9 @@ def test_weights_in_the_file_are_the_averaged_ones(tmp_path: Path) -> None:
     corpus = images()
     recipe = Recipe(steps=4, length=12, hidden=16, blocks=1, heads=2, batch=4)
     run = train(corpus, recipe, tmp_path)
-    export(run, corpus, tmp_path, "stripes")
+    bound = export(run, corpus, tmp_path, "stripes")["held-out bound"]
+    nats, error = held_out(run, corpus, process_of(recipe, 3))
+    assert bound == {"bits per token": nats / math.log(2), "standard error": error / math.log(2)}
     model, module = tl.load(f"trained:{tmp_path}"), averaged(run)
     assert model.shape == (3, 4)
     assert model.classes == 2
@@ -108,12 +110,3 @@ def test_images_from_the_command_line(tmp_path: Path) -> None:
     assert (model.length, model.process.states, model.shape, model.classes) == (49, 4, (7, 7), 10)
     with pytest.raises(ValueError, match="these are images of 49 positions"):
         tl.load(f"trained:{out}", length=50)
-
-
-def test_wrong_folders_and_options(tmp_path: Path) -> None:
-    assert "holds no weights.safetensors" in failed("sample", f"trained:{tmp_path}", "--nfe", 2)
-    file = text_file(tmp_path)
-    assert "process='ring'" in failed("train", file, "--out", tmp_path / "x", "--process", "ring")
-    assert "tokenizer='letters'" in failed("train", file, "--out", tmp_path / "x", "--tokenizer", "letters")
-    assert "there is no such file" in failed("train", tmp_path / "none", "--out", tmp_path / "x")
-    assert "heads=3" in failed("train", file, "--out", tmp_path / "x", "--heads", 3, "--hidden", 16)

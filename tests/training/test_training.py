@@ -349,7 +349,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spoils_no_checkpoint(tmp_pat
     before = {name: value.detach().clone() for name, value in run.model.named_parameters()}
     with torch.no_grad():
         run.model.output_layer.linear.bias.fill_(math.nan)
-    with pytest.raises(ValueError, match=r"^loss=nan in step 1: the last checkpoint is good; lower rate=0\.001"):
+    with pytest.raises(
+        ValueError, match=r"^the loss is nan in step 1: the last checkpoint is good; give less than rate=0\.001"
+    ):
         advance(run, corpus, process)
     again = resume(start(recipe, corpus), tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in again.model.named_parameters())

@@ -1,22 +1,26 @@
-"""What all commands share: the application, its errors, and how things are shown."""
+"""What all commands share: the application, and how things are shown."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import os
-from collections.abc import Iterable
+import re
+import signal
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
 from ..core.checks import require
 from ..registry import Target
+from .errors import TYPED, Typed, in_one_line
 
 COMMANDS = {
     "demo": "reproduce:demo",
@@ -30,52 +34,85 @@ COMMANDS = {
     "reproduce": "reproduce:reproduce",
 }
 """Where each command is."""
+METAVARS = {int: "N", float: "X", Path: "FILE", str: "TEXT"}
+"""What stands for the value of an option, unless the option says it."""
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
+
+def _flags(params: list[Any]) -> list[Any]:
+    """`params`, of which flags take no value, and are shown so."""
+    for param in params:
+        if param.param_type_name == "option" and param.is_flag:
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A command that notes what was typed, so that errors can say it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        TYPED.set(Typed(ctx, list(args)))
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _flags(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # from here on there may be something to tidy up
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return super().invoke(ctx)
 
 
 class Commands(TyperGroup):
-    """Commands that are imported when they are run. Errors, where the library raised them, are one red line and exit
-    code 2."""
+    """Commands that are imported when they are run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command and command_of(name or ""), rest
+        if command is None or name is None:
+            return name, command, rest
+        if ctx.resilient_parsing:  # a shell completes a line, and should not wait for torch
+            from .completion import outline
+
+            return name, outline(name), rest
+        return name, command_of(name), rest
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        TYPED.set(None)
+        with in_one_line():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with in_one_line():
             return super().invoke(ctx)
-        except (ValueError, TypeError, ImportError) as error:
-            if not _ours(error):
-                raise
-            console = Console(stderr=True)
-            # the terminal would break lines within words, a log should not break them at all
-            console.print(
-                f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=not console.is_terminal
-            )
-            raise typer.Exit(2) from None
 
 
 def command_of(name: str) -> Any:
     """The command itself, with all its options."""
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(name)(Target(f"{__package__}.{COMMANDS[name]}").load())
-    return typer.main.get_command(alone)
+    function = Target(f"{__package__}.{COMMANDS[name]}").load()
+    for one in inspect.signature(function, eval_str=True).parameters.values():
+        kind, option = get_args(one.annotation)[:2]
+        kinds = [each for each in get_args(kind) or (kind,) if each in METAVARS]
+        if option.metavar is None and kinds:
+            option.metavar = METAVARS[kinds[0]]
+    return alone(name, function)
 
 
-def _ours(error: Exception) -> bool:
-    """Whether this package raised `error`: such errors say what to do, others need their traceback."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
-    return module.partition(".")[0] == __name__.partition(".")[0]
+def alone(name: str, function: Callable[..., None]) -> Any:
+    """A command made of a function."""
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command(name, cls=Command, context_settings=SETTINGS)(function)
+    return typer.main.get_command(app)
 
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings=SETTINGS,
 )
 
 
@@ -121,6 +158,11 @@ def print_lines(lines: dict[str, str]) -> None:
     for name, value in lines.items():
         # unbroken, so that a long path can be copied
         console.print(f"[bold]{escape(name.ljust(width))}[/]  {escape(value)}", highlight=False, soft_wrap=True)
+
+
+def default_folder(*words: str) -> Path:
+    """Where results go unless it is said: a folder of `runs` whose name any file system takes."""
+    return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-")
 
 
 def require_folder(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,6 @@ from ..conditioning.wrappers import tempered
 from ..control import Blocks
 from ..core.checks import require, require_choice, require_count
 from ..evaluation.choice import AUTO, Budget, Choice, choose
-from ..models import load
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
 from ..models.hf.vocabulary import Vocabulary
@@ -31,21 +31,26 @@ from ..models.network import Network
 from ..registry import SOLVERS
 from ..sampling import Moment
 from .options import (
-    DEVICE,
-    DTYPE,
     METHOD,
     REUSE,
     SEED,
-    SPREAD,
+    Device,
+    DeviceMap,
+    Dtype,
+    TrustRemoteCode,
+    opened,
     option,
     require_no_clash,
-    torch_dtype,
     with_hyper_parameters,
 )
 
 KINDS = ("llada", "dream")
 MASKED = "·"
 """What is shown for a position that is not written yet."""
+HELP = """/help   show this
+/reset  forget what was said
+/quit   end, as Ctrl-D does
+Anything else is said to the model. Ctrl-C stops an answer; where there is none, it ends."""
 
 Message = dict[str, str]
 
@@ -56,8 +61,11 @@ Show = Callable[[Sequence[int], str], None]
 
 def answer(model: Network, manner: Manner, prompt: Sequence[int], length: int, show: Show, **more: Any) -> str:
     """The model's answer to a prompt, of at most so many tokens; `more` is for `sample`."""
-    words, start = vocabulary_of(model), time.perf_counter()
-    sized, template = prepare(resized(model, len(prompt) + length), [prompt], length)
+    words, start, total = vocabulary_of(model), time.perf_counter(), len(prompt) + length
+    if words.context is not None and total > words.context:
+        said = f"what was said and --length {length} are {total} tokens together"
+        raise ValueError(f"{said}; the model takes {words.context} tokens at most: begin anew with /reset, or say less")
+    sized, template = prepare(resized(model, total), [prompt], length)
     reused = None if manner.reuse is None else approximate_prefix(sized, manner.reuse)
 
     def on_step(moment: Moment) -> None:
@@ -129,14 +137,19 @@ def converse(conversation: Conversation, turns: Iterator[str], console: Console,
             return
         if text == "/reset":
             conversation.said.clear()
+        elif text == "/help":
+            console.print(HELP, markup=False)
+        elif re.fullmatch(r"/\w+", text):
+            typer.echo(f"{text}: there is no such command; /help lists them", err=True)
         elif text:
             try:
                 with _display(console, vocabulary_of(conversation.model)) as show:
                     reply = conversation.say(text, show)
-            except ValueError as error:
+            except (ValueError, KeyboardInterrupt) as error:
                 if not patient:
                     raise
-                console.print(f"error: {error} (/reset begins anew)", style="red", markup=False, highlight=False)
+                said = f"error: {error}" if isinstance(error, ValueError) else "stopped; Ctrl-C again ends"
+                console.print(said, style="red", markup=False, highlight=False)
                 continue
             if not console.is_terminal:
                 typer.echo(reply)
@@ -157,7 +170,7 @@ def _turns(console: Console) -> Iterator[str]:
     if not sys.stdin.isatty():
         yield from sys.stdin
         return
-    console.print("Write a line, /reset to begin anew, /quit to end.", style="dim")
+    console.print("Write a line; /help lists commands.", style="dim")
     while True:
         try:
             yield console.input("[bold]> [/]")
@@ -174,7 +187,7 @@ def _manner(choice: Choice, nfe: int | None, length: int, block: int, model: Net
     return Manner(solver, spend, grid=choice.grid)
 
 
-_answers, _place = partial(option, "Answers"), partial(option, "Model")
+_answers = partial(option, "Answers")
 
 
 @with_hyper_parameters(before="device")
@@ -182,7 +195,7 @@ def chat(
     model: Annotated[
         str, typer.Argument(help="A language model, llada:SOURCE or dream:SOURCE.", metavar="MODEL", show_default=False)
     ],
-    solver: Annotated[str, _answers(METHOD)] = "semi-autoregressive",
+    solver: Annotated[str, _answers(METHOD, metavar="NAME")] = "semi-autoregressive",
     nfe: Annotated[
         int | None, _answers("The most network evaluations to spend on an answer.", show="half of --length")
     ] = None,
@@ -203,10 +216,10 @@ def chat(
     approximate_reuse: Annotated[bool, _answers(REUSE, "--approximate-reuse", show=False)] = False,
     seed: Annotated[int, _answers(SEED)] = 0,
     system: Annotated[str | None, _answers("What the model is told before all else.", show="nothing")] = None,
-    device: Annotated[str, _place(DEVICE)] = "cpu",
-    dtype: Annotated[str | None, _place(DTYPE, show="bfloat16 on a GPU, else that of the files")] = None,
-    device_map: Annotated[str | None, _place(SPREAD, show="all on --device")] = None,
-    trust_remote_code: Annotated[bool, _place("Run the code in the checkpoint.", "--trust-remote-code")] = False,
+    device: Device = None,
+    dtype: Dtype = None,
+    device_map: DeviceMap = None,
+    trust_remote_code: TrustRemoteCode = False,
     **hyper: Any,
 ) -> None:
     """Talk to a masked diffusion language model. Piped input is answered line by line, in plain text.
@@ -219,9 +232,8 @@ def chat(
     require_no_clash(solver, chat)
     require_count("length", length)
     require_count("block", block)
-    place: dict[str, Any] = {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
-    place |= {} if dtype is None else {"dtype": torch_dtype(dtype)}
-    network = load(model, length=length, **place)
+    place = {"device": device, "dtype": dtype, "device_map": device_map, "trust_remote_code": trust_remote_code}
+    network = opened(model, length=length, **place)
     choice = choose(network, solver, hyper, Budget(nfe or max(1, length // 2)))
     manner = replace(_manner(choice, nfe, length, block, network), temperature=temperature, top_p=top_p)
     tempered(network, temperature, top_p=top_p)  # says so before the first turn if they make no sense

@@ -17,19 +17,19 @@ from ..evaluation.samples import (
     PER_SAMPLE,
     measure,
     measure_text,
-    model_name,
     read_reference,
     read_texts,
+    read_tokens,
 )
-from ..files import read_samples
+from .options import require_device
 
 HELP = (
     f"Another model's opinion. Of text: {SMOLLM2} (offline; a package to install), {', '.join(NAMES)}, a hub id or a "
     f"folder; of Shakespeare's: {PLAYS} (inside); of human heavy chains: {IGLM} (a package to install)."
 )
 SAMPLES = (
-    "Samples: .parquet, .jsonl or .npy, as sample --out writes them; for judges of text also .txt, one on each line, "
-    'or .jsonl with {"text": ...}.'
+    "Samples, as sample --out writes them: .parquet, .jsonl, .npy or .txt. Also text from elsewhere, .txt with a sample "
+    'on each line or .jsonl with {"text": ...}.'
 )
 REFERENCE = (
     "Samples to compare with, for example of first-hitting; for judges of text also any text file. In half of it or "
@@ -42,17 +42,24 @@ def evaluate(
     model: Annotated[
         str | None,
         typer.Option(
-            help="The masked model that made them, or its like: [cyan]thetaleap models[/] lists them.",
-            show_default="as the .parquet file says",
+            help="The model that made them, or its like: [cyan]thetaleap models[/] lists them.",
+            show_default="as the file says",
+            metavar="MODEL",
         ),
     ] = None,
     reference: Annotated[Path | None, typer.Option(help=REFERENCE, metavar="FILE")] = None,
     template: Annotated[
-        str | None, typer.Option(help=f"What was given, in letters, with {OPEN} at the positions that count.")
+        str | None,
+        typer.Option(
+            help=f"What was given, in letters, with {OPEN} at the positions that count.",
+            show_default="as the file says",
+        ),
     ] = None,
     prefix: Annotated[int | None, typer.Option(help="How many first positions were given, and do not count.")] = None,
-    critic: Annotated[str | None, typer.Option("--judge", help=HELP)] = None,
-    device: Annotated[str | None, typer.Option(help="Where a judge of text runs, as in cuda:0.")] = None,
+    critic: Annotated[str | None, typer.Option("--judge", help=HELP, metavar="NAME")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where a judge of text runs, as in cuda:0.", metavar="DEVICE")
+    ] = None,
     per_sample: Annotated[
         int | None,
         typer.Option(
@@ -64,18 +71,23 @@ def evaluate(
 ) -> None:
     """Measure samples in a file: likelihood and diversity together, and the distance to a reference.
 
-    Without a judge of text, the likelihood is the model's own, of one position given all others.
+    The file says which model made them and what was given. Without a judge of text, the likelihood is the model's own,
+    of one position given all others.
 
-    Example: [cyan]thetaleap evaluate x.parquet --model chain64 --reference exact.parquet[/]
+    Example: [cyan]thetaleap evaluate x.parquet --reference exact.parquet[/]
     Example: [cyan]thetaleap evaluate x.parquet --judge smollm2 --reference input.txt[/]
     """
+    if device is not None:
+        require_device(device)
+    if template is not None and prefix is not None:
+        raise ValueError(f"--template {template} and --prefix {prefix}: give one of them")
     if critic is None or critic == IGLM:
         require(device is None, "--device", device, "is for judges of text; leave it out")
         per_sample = PER_SAMPLE if per_sample is None else per_sample
         require_count("per_sample", per_sample, least=0)
-        x, card = read_samples(file)
-        other = None if reference is None else read_samples(reference, "reference")[0]
-        name, given = model_name(model, card, file), {"template": template, "prefix": prefix, "judge": critic}
+        x, name, card = read_tokens(file, model)
+        other = None if reference is None else read_tokens(reference, model or name, "reference")[0]
+        given = {"template": template, "prefix": prefix, "judge": critic, "card": card}
         result = measure(name, x, other, **given, per_sample=per_sample, seed=seed or 0)
     else:
         others = {"template": template, "prefix": prefix, "per-sample": per_sample, "seed": seed}

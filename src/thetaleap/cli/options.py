@@ -15,6 +15,7 @@ from rich.markup import escape
 from ..core.checks import require, require_choice
 from ..core.fields import Parameter
 from ..evaluation.choice import hyper_parameters
+from ..models import load
 from ..planners import Planner
 from ..registry import PLANNERS, SOLVERS
 
@@ -23,6 +24,7 @@ METHOD = "The method: [cyan]thetaleap solvers[/] lists them."
 DEVICE = "Where the network runs, as in cuda:0."
 DTYPE = f"The network's precision: {', '.join(DTYPES)}."
 SPREAD = "How to spread the network over several devices, as in auto; for llada and dream, with accelerate."
+REMOTE = "Run the code that comes with the model; published llada and dream need it."
 REUSE = "Run the network on part of the positions within a --block: faster, but another law; for llada and dream."
 SEED = "From 0 to 2^64 - 1."
 
@@ -31,9 +33,35 @@ def option(panel: str | None, help: str, *names: str, show: bool | str = True, m
     return typer.Option(*names, help=help, show_default=show, metavar=metavar, rich_help_panel=panel)
 
 
-def torch_dtype(name: str) -> torch.dtype:
-    require_choice("dtype", name, DTYPES)
-    return getattr(torch, name)
+Device = Annotated[str | None, option("Model", DEVICE, metavar="DEVICE", show="cpu")]
+Dtype = Annotated[
+    str | None, option("Model", DTYPE, metavar="DTYPE", show="the model's own; of llada and dream on a GPU bfloat16")
+]
+DeviceMap = Annotated[str | None, option("Model", SPREAD, metavar="MAP", show="all on --device")]
+TrustRemoteCode = Annotated[bool, option("Model", REMOTE, "--trust-remote-code", show=False)]
+
+
+def opened(model: str, **options: Any) -> Any:
+    """The model, with those of the options that were given."""
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    if "dtype" in given:
+        require_choice("dtype", given["dtype"], DTYPES)
+        given["dtype"] = getattr(torch, given["dtype"])
+    if "device" in given:
+        require_device(given["device"])
+    return load(model, **given)
+
+
+def require_device(name: str) -> None:
+    """Raise ``ValueError`` unless this machine has such a device."""
+    try:
+        torch.empty(0, device=name).cpu()  # only an attempt tells
+    except (AssertionError, NotImplementedError, RuntimeError):
+        kind = torch.accelerator.current_accelerator()
+        there = [] if kind is None else [f"{kind.type}:{n}" for n in range(torch.accelerator.device_count())]
+        raise ValueError(
+            f"device={name!r}: there is no such device here; there is {', '.join(['cpu', *there])}"
+        ) from None
 
 
 def parse_budgets(text: str) -> list[int]:

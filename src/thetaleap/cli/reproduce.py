@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from ..core.checks import require, require_choice
 from ..evaluation.choice import flag
-from .base import print_report, require_folder, table_of
-from .options import DEVICE, DTYPE, SEED, option, parse_budgets
+from .base import default_folder, print_report, require_folder, table_of
+from .options import DEVICE, DTYPE, SEED, option, parse_budgets, require_device
 
 
 def _asked(help: str, *names: str, metavar: str | None = None) -> Any:
@@ -49,8 +49,8 @@ def reproduce(
     reference: Annotated[Path | None, _asked("Real images, or their statistics, for FID.", metavar="PATH")] = None,
     guidance: Annotated[float | None, _asked("The weight of guidance, at least 0: images.")] = None,
     batch_size: Annotated[int | None, _asked("Samples drawn together, at least 1.")] = None,
-    device: Annotated[str | None, _asked(DEVICE)] = None,
-    dtype: Annotated[str | None, _asked(DTYPE)] = None,
+    device: Annotated[str | None, _asked(DEVICE, metavar="DEVICE")] = None,
+    dtype: Annotated[str | None, _asked(DTYPE, metavar="DTYPE")] = None,
     trust_remote_code: Annotated[
         bool, _asked("Run the code that comes with the model, which published ones need.", "--trust-remote-code")
     ] = False,
@@ -70,12 +70,14 @@ def reproduce(
         Console().print(table)
         return
     require_choice("experiment", name, EXPERIMENTS)
+    if device is not None:
+        require_device(device)
     more: dict[str, Any] = {key: value for key, value in given.items() if value is not None and value is not False}
     more |= {} if nfe is None else {"budgets": parse_budgets(nfe)}
     for key, value in more.items():
         asked = "--nfe" if key == "budgets" else flag(key)
         require(key in EXPERIMENTS[name].options, asked, value, f"{name} takes no such option; leave it out")
-    folder = require_folder(out or Path("runs") / name)
+    folder = require_folder(out or default_folder(name))
     report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)
     print_report(report.text, report.files)
 

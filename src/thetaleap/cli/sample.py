@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,36 +19,36 @@ from .. import __version__, files, sampling
 from ..conditioning.templates import GAP, read_prompt, read_template, read_templates
 from ..conditioning.wrappers import constrained, guided, tempered
 from ..control import Blocks, Method
-from ..core.checks import require
+from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
 from ..evaluation.choice import AUTO, GRIDS, Budget, choose
-from ..models import load
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
-from ..registry import SOLVERS
-from ..sampling import Samples
+from ..registry import SOLVERS, full_name
+from ..sampling import Moment, Samples
 from .base import print_lines, table_of
+from .errors import about, retyped
 from .options import (
-    DEVICE,
-    DTYPE,
     METHOD,
     REUSE,
     SEED,
-    SPREAD,
+    Device,
+    DeviceMap,
+    Dtype,
+    TrustRemoteCode,
+    opened,
     option,
     require_no_clash,
-    torch_dtype,
     with_hyper_parameters,
 )
 
-PREVIEW = 8
-"""Samples shown when there is no file to put them in."""
+PREVIEW = 16
+"""Samples shown at most when there is no file to put them in."""
 AS_NEEDED = [name for name, solver in SOLVERS.loaded().items() if solver.evaluations is None]
 """Solvers that take no budget of evaluations."""
 
 _budget, _place, _given, _output = (
     partial(option, panel) for panel in ("How much, and when", "Model", "What is given", "Samples")
 )
-OWN = "the model's own"
 
 CHOSEN = "[cyan]auto[/] takes what measured best for models of this kind at --nfe, and says why."
 NFE = (
@@ -60,15 +63,18 @@ DELTA = (
     "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
     "evaluation."
 )
-REMOTE = "Let the model's own code run, where it brings some; for llada and dream."
 TEMPLATE = (
     "What is given, with gaps: text, as in 'To be, ___ not to be', where each _ is one token to write; token numbers "
     "and _ with spaces between for models without text. Positions after the end are for the sampler too."
 )
 PROMPTS = 'A file with a template or a prompt on each line: {"template": "..."} or {"prompt": "..."}.'
 OUT = (
-    "The file to write: .parquet (tokens, nfe, and how they were made), .jsonl (tokens, nfe), .npy (tokens), or .png "
-    "(pictures, of models that have some)."
+    "The file to write: .parquet or .jsonl (tokens, evaluations, text and prompt), .npy (tokens), .txt (text), or .png "
+    "(pictures, of models that have some). Each says how it was made."
+)
+FIRST = (
+    "The number of the first sample, to continue a run: with the --out of an interrupted one, samples are added to it. "
+    "Of --prompts, samples before it are left out."
 )
 LABELS = (
     "The class of the samples, for models that take labels, or several with commas between, which they take in turn."
@@ -81,28 +87,31 @@ VQGAN = "The file of the decoder that makes pictures of codes; for maskgit."
 def sample(
     model: Annotated[
         str,
-        typer.Argument(help="A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them.", metavar="MODEL"),
+        typer.Argument(
+            help="A model by name, KIND:SOURCE, or a folder of thetaleap train: [cyan]thetaleap models[/] lists them.",
+            metavar="MODEL",
+        ),
     ],
-    solver: Annotated[str, typer.Option(help=f"{METHOD} {CHOSEN}")] = "trapezoidal",
+    solver: Annotated[str, typer.Option(help=f"{METHOD} {CHOSEN}", metavar="NAME")] = "trapezoidal",
     nfe: Annotated[int | None, _budget(NFE, show=False)] = None,
     tolerance: Annotated[float | None, _budget(TOLERANCE, show=False)] = None,
     steps: Annotated[int | None, _budget("The number of steps, at least 1, instead of --nfe.", show=False)] = None,
     grid: Annotated[
-        str | None, _budget(f"How the steps are spaced in time: {', '.join(GRIDS)}.", show="uniform")
+        str | None, _budget(f"How the steps are spaced in time: {', '.join(GRIDS)}.", show="uniform", metavar="NAME")
     ] = None,
     delta: Annotated[float | None, _budget(DELTA, show="0 if the solver can step there, else 0.001")] = None,
-    length: Annotated[int | None, _place("Positions, for models that leave it open.", show=OWN)] = None,
-    device: Annotated[str | None, _place(DEVICE, show=OWN)] = None,
-    dtype: Annotated[str | None, _place(DTYPE, show=OWN)] = None,
-    device_map: Annotated[str | None, _place(SPREAD, show=OWN)] = None,
-    trust_remote_code: Annotated[bool | None, _place(REMOTE, "--trust-remote-code", show=False)] = None,
-    vqgan: Annotated[Path | None, _place(VQGAN, show=False, metavar="FILE")] = None,
+    length: Annotated[int | None, _place("Positions, for models that leave it open.", show="the model's own")] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    device_map: DeviceMap = None,
+    trust_remote_code: TrustRemoteCode = False,
+    vqgan: Annotated[Path | None, _place(VQGAN, show=False)] = None,
     template: Annotated[str | None, _given(TEMPLATE, show=False)] = None,
     prompt: Annotated[str | None, _given("Text that samples begin with.", show=False)] = None,
-    prompts: Annotated[Path | None, _given(PROMPTS, show=False, metavar="FILE")] = None,
-    labels: Annotated[str | None, _given(LABELS, "--labels", "--label", show=False)] = None,
+    prompts: Annotated[Path | None, _given(PROMPTS, show=False)] = None,
+    labels: Annotated[str | None, _given(LABELS, "--labels", "--label", show=False, metavar="N,N,...")] = None,
     guidance: Annotated[float | None, _given(GUIDANCE, show=False)] = None,
-    gap: Annotated[str, _given("The character that stands for a gap.")] = GAP,
+    gap: Annotated[str, _given("The character that stands for a gap.", metavar="CHARACTER")] = GAP,
     temperature: Annotated[
         float | None, _given("Logits are divided by it; 0 takes the likeliest value.", show=False)
     ] = None,
@@ -122,79 +131,171 @@ def sample(
     seed: Annotated[
         int, _output(f"{SEED} Sample i depends on the seed and i alone, not on --num or --batch-size.")
     ] = 0,
+    first: Annotated[int, _output(FIRST)] = 0,
     batch_size: Annotated[int | None, _output("Samples run together, at least 1.", show="as fits 128 MiB")] = None,
-    out: Annotated[Path | None, _output(OUT, metavar="FILE", show="none, show a few samples")] = None,
-    force: Annotated[bool, _output("Replace the file if it exists.", "--force")] = False,
+    out: Annotated[Path | None, _output(OUT, show="none, show them")] = None,
+    force: Annotated[bool, _output("Replace the file if it exists.", "--force", show=False)] = False,
     **hyper: Any,
 ) -> None:
-    """Draw samples from a model, and write them to a file or show a few.
+    """Draw samples from a model, and write them to a file or show them.
+
+    Ctrl-C keeps the samples that are finished, and says how to go on.
 
     Example: [cyan]thetaleap sample chain64 --solver trapezoidal --theta 0.5 --nfe 64 --num 1000 --out x.parquet[/]
     """
     options = locals()
-    names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
-    place = {name: options[name] for name in names if options[name] is not None}
-    place |= {} if dtype is None else {"dtype": torch_dtype(dtype)}
     require_no_clash(solver, sample)
-    budget = Budget(nfe, steps, tolerance, grid, delta)
-    denoiser = None if solver != AUTO else load(model, **place)
     given = [name for name in ("template", "prompt", "prompts") if options[name] is not None]
-    require(len(given) < 2, " and ".join(f"--{name}" for name in given), "", "give one of them")
-    require(
-        block is not None or not approximate_reuse, "--block", block, "--approximate-reuse is within blocks; give it"
-    )
-    choice = choose(denoiser, solver, hyper, budget)
+    for pair in (given, ["nfe", "steps"]):
+        if len(pair) > 1 and all(options[name] is not None for name in pair):
+            raise ValueError(f"{' and '.join(f'--{name} {options[name]}' for name in pair)}: give one of them")
+    require_count("num", 1 if num is None else num)
+    require_count("first", first, least=0)
+    if block is not None:
+        require_count("block", block)
+    reason = "--approximate-reuse is within blocks; give it too, as in --block 32"
+    require(block is not None or not approximate_reuse, "block", block, reason)
+    known = model.startswith(("llada:", "dream:"))
+    require(known or not approximate_reuse, "approximate_reuse", True, "is for llada and dream; leave it out")
+    continued = out is not None and first > 0 and not force and out.is_file() and out.suffix.lower() != files.PNG
     if out is not None:
-        files.check_target(out, force)
+        files.check_target(out, force or continued)
+    names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
+    place = {name: options[name] for name in names}
+    denoiser = None if solver != AUTO else opened(model, **place)
+    choice = choose(denoiser, solver, hyper, Budget(nfe, steps, tolerance, grid, delta))
     if choice.reason:
         typer.echo(f"auto: {choice.solver!r}\n{choice.reason}", err=True)
-    denoiser = denoiser or load(model, **place)
-    if out is not None and out.suffix.lower() == files.PNG:
-        files.require_pictures(denoiser)
+    denoiser = denoiser or opened(model, **place)
+    words = getattr(denoiser, "tokenizer", None)
+    _check_format(denoiser, out)
     rows = _template(denoiser, template, prompt, prompts, gap)
     each = num if num is not None else 16 if prompts is None else 1
-    rows = rows if rows is None else rows.repeat_interleave(each, 0)
+    if rows is not None:
+        rows = rows.repeat_interleave(each, 0)[0 if prompts is None else first :]
+        require(len(rows) > 0, "first", first, "there are no more samples; give a smaller number")
+    every = each if rows is None else len(rows)
     reused = approximate_prefix(denoiser, block) if block is not None and approximate_reuse else None
-    labelled = _guided(reused or denoiser, labels, guidance, each if rows is None else len(rows))
-    shaped = _shaped(labelled, temperature, top_k, top_p, allow, forbid)
+    shaped = _guided(reused or denoiser, labels, guidance, range(first, first + every))
+    shaped = _shaped(shaped, temperature, top_k, top_p, allow, forbid)
     method = choice.solver if block is None else Blocks(choice.solver, block)
-    start = time.perf_counter()
-    samples = sampling.sample(
-        shaped,
-        method,
-        nfe=nfe,
-        tolerance=tolerance,
-        steps=steps,
-        grid=choice.grid,
-        num=each if rows is None else len(rows),
-        template=rows,
-        seed=seed,
-        delta=delta,
-        batch_size=batch_size,
-    )
-    seconds = time.perf_counter() - start
-    if out is None:
-        console = Console()
-        console.print(preview(samples, getattr(denoiser, "tokenizer", None), drawn(denoiser, samples, console.width)))
-    else:
-        walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
-        told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")
-        asked = {name: options[name] for name in told if options[name] is not None}
-        asked |= {} if reused is None else {"approximate_reuse": True}
-        card = {"model": model, "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
-        if out.suffix.lower() == files.PNG:
-            files.write_pictures(out, files.mosaic(files.pictures(denoiser, samples.x)), card)
-        else:
-            files.write(out, samples, card)
-    print_lines({**summary(model, method, samples, seconds, out), **_reuse(reused)})
+    walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
+    told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")
+    asked = {name: options[name] for name in told if options[name] is not None}
+    asked |= {"gap": gap} if gap != GAP else {}
+    asked |= {"approximate_reuse": True} if reused is not None else {}
+    card = {"model": full_name(model), "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
+    card |= {"first": first} if first > 0 else {}
+    before, card = _before(out, card, first) if continued and out is not None else (None, card)
+    start, kept, stopped = time.perf_counter(), Kept(), False
+    try:
+        samples = sampling.sample(
+            shaped,
+            method,
+            nfe=nfe,
+            tolerance=tolerance,
+            steps=steps,
+            grid=choice.grid,
+            num=every,
+            template=rows,
+            seed=seed,
+            first=first,
+            delta=delta,
+            batch_size=batch_size,
+            on_step=kept,
+        )
+    except KeyboardInterrupt:
+        samples, stopped = kept.samples(), True
+    done, seconds = 0 if samples is None else len(samples.x), time.perf_counter() - start
+    if samples is not None and out is None:
+        show(denoiser, samples, first)
+    elif samples is not None and out is not None and out.suffix.lower() == files.PNG:
+        files.write_pictures(out, files.mosaic(files.pictures(denoiser, samples.x)), card)
+    elif samples is not None and out is not None:
+        text = None if words is None else [words.decode(row) for row in samples.x.tolist()]
+        files.write(out, samples, card, text, _prompts(template or prompt, prompts, each, first, done), before)
+    if stopped:
+        _interrupted(first, done, every, out, prompts)
+    assert samples is not None
+    print_lines({**summary(full_name(model), method, samples, seconds, out), **_reuse(reused)})
+
+
+def _interrupted(first: int, done: int, every: int, out: Path | None, prompts: Path | None) -> None:
+    """Say what is kept, and how to go on."""
+    went, changes = "no sample was finished; with a smaller --batch-size some are sooner", dict[str, Any]()
+    if done > 0:
+        went = f"{done} of {every} samples were finished, and are {'shown' if out is None else f'in {out}'}"
+        changes = {"first": first + done, "force": None} | ({"num": every - done} if prompts is None else {})
+        if out is not None and out.suffix.lower() == files.PNG:
+            changes["out"] = out.with_stem(f"{out.stem}-{first + done}")
+    typer.echo(f"interrupted: {went}\nto go on: {retyped(**changes)}", err=True)
+    raise typer.Exit(130)
+
+
+class Kept:
+    """The batches that are finished when a run is interrupted."""
+
+    def __init__(self) -> None:
+        self.batches: list[Moment] = []
+
+    def __call__(self, moment: Moment) -> None:
+        if moment.step > 0:
+            self.batches.pop()
+        self.batches.append(moment)
+
+    def samples(self) -> Samples | None:
+        """Those of all batches but the last, which may be half done."""
+        whole = [(one.x, one.nfe, one.spent) for one in self.batches[:-1]]
+        if not whole:
+            return None
+        x, nfe, spent = (torch.cat(parts).cpu() for parts in zip(*whole, strict=True))
+        return Samples(x, nfe, spent, {})
+
+
+def _check_format(model: Denoiser, out: Path | None) -> None:
+    """Raise ``ValueError`` unless samples of the model can be written as the ending says."""
+    if out is not None and out.suffix.lower() == files.PNG:
+        with about("out", out):
+            files.require_pictures(model)
+    if out is not None and out.suffix.lower() == ".txt":
+        good = getattr(model, "tokenizer", None) is not None
+        require(good, "out", str(out), "this model has no text; give a .parquet, .jsonl or .npy file")
+
+
+def _before(out: Path, card: files.Card, first: int) -> tuple[files.Columns, files.Card]:
+    """The samples that a continued run adds to, and their card, if they are of the same run."""
+    columns, old = files.read_columns(out, "out")
+    held = old.get("first", 0) + len(next(iter(columns.values())))
+    remedy = f"{str(out)!r} ends with sample {held - 1}; give --first {held}, another file, or --force to replace it"
+    require(held == first, "first", first, remedy)
+    for name, value in card.items():
+        remedy = f"the samples in {str(out)!r} were made with {old.get(name)!r}; use that, or another file"
+        require(name in ("first", "version") or old.get(name) == value, name, value, remedy)
+    return columns, old
+
+
+def _prompts(text: str | None, prompts: Path | None, each: int, first: int, num: int) -> list[str] | None:
+    """What was given to each of `num` samples."""
+    if prompts is None:
+        return None if text is None else [text] * num
+    lines = [line for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [next(iter(json.loads(lines[n // each]).values())) for n in range(first, first + num)]
 
 
 def _template(model: Denoiser, template: str | None, prompt: str | None, prompts: Path | None, gap: str) -> Any:
-    if template is not None:
-        return read_template(model, template, gap).unsqueeze(0)
-    if prompt is not None:
-        return read_prompt(model, prompt).unsqueeze(0)
-    return None if prompts is None else read_templates(model, prompts, gap)
+    require(len(gap) == 1, "gap", gap, "give one character")
+    if prompts is not None:
+        rows, name, typed = read_templates(model, prompts, gap), "prompts", str(prompts)
+    elif template is not None or prompt is not None:
+        name, typed = ("prompt", prompt) if template is None else ("template", template)
+        with about(name, typed):
+            row = read_prompt(model, typed) if template is None else read_template(model, typed, gap)
+        rows = row.unsqueeze(0)
+    else:
+        return None
+    largest, states = int(rows.max()), model.process.states
+    require(largest < states, name, typed, f"{largest} is no token; they are 0 to {states - 1}, and {gap} is a gap")
+    return rows
 
 
 def _shaped(
@@ -205,23 +306,28 @@ def _shaped(
     allow: str | None,
     forbid: str | None,
 ) -> Denoiser:
-    if allow is not None or forbid is not None:
-        tokens = [None if text is None else _tokens(model, text) for text in (allow, forbid)]
-        model = constrained(model, *tokens)
+    for name, text in (("allow", allow), ("forbid", forbid)):
+        if text is not None:
+            with about(name, text):
+                model = constrained(model, **{name: _tokens(model, text)})
     if temperature is None and top_k is None and top_p is None:
         return model
     return tempered(model, 1.0 if temperature is None else temperature, top_k, top_p)
 
 
-def _guided(model: Denoiser, labels: str | None, guidance: float | None, num: int) -> Denoiser:
+def _guided(model: Denoiser, labels: str | None, guidance: float | None, numbers: range) -> Denoiser:
     if labels is None:
-        require(guidance is None, "--guidance", guidance, "goes towards a label; give --labels")
+        require(guidance is None, "guidance", guidance, "goes towards a label; give --labels")
         return model
     parts = [part.strip() for part in labels.split(",")]
     good = all(part.isdigit() for part in parts)
-    require(good, "--labels", labels, "give whole numbers with commas between, as in 3 or 0,1,2")
+    require(good, "labels", labels, "give whole numbers with commas between, as in 3 or 0,1,2")
+    taken = getattr(model, "classes", None) is not None
+    require(taken, "labels", labels, "this model takes none; leave it out")
+    require_number("guidance", guidance or 0.0, 0, math.inf, closed="low")
     every = [int(part) for part in parts]
-    return guided(model, guidance or 0.0, [every[n % len(every)] for n in range(num)])
+    with about("labels", labels):
+        return guided(model, guidance or 0.0, [every[n % len(every)] for n in numbers])
 
 
 def _tokens(model: Denoiser, text: str) -> list[int]:
@@ -229,9 +335,17 @@ def _tokens(model: Denoiser, text: str) -> list[int]:
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is not None:
         return tokenizer.encode(text)
-    good = all(word.isdigit() for word in text.split())
-    require(good, "tokens", text, "this model has no text; give numbers with spaces between")
+    if not all(word.isdigit() for word in text.split()):
+        raise ValueError("this model has no text; give numbers with spaces between")
     return [int(word) for word in text.split()]
+
+
+def show(model: Denoiser, samples: Samples, first: int) -> None:
+    """Samples on the screen: pictures, text or tokens, and whether there are more."""
+    console = Console()
+    console.print(preview(samples, getattr(model, "tokenizer", None), drawn(model, samples, console.width), first))
+    if len(samples.x) > PREVIEW:
+        typer.echo(f"{PREVIEW} of {len(samples.x)} shown; --out FILE keeps all\n")
 
 
 def drawn(model: Denoiser, samples: Samples, width: int) -> str | None:
@@ -243,17 +357,14 @@ def drawn(model: Denoiser, samples: Samples, width: int) -> str | None:
     return files.blocks(files.pictures(model, samples.x[:PREVIEW]), columns=(width + 2) // (shape[1] + 2))
 
 
-def preview(samples: Samples, tokenizer: Any = None, pictures: str | None = None) -> Table | Text:
-    """The first few samples: pictures, text in full, or tokens cut at the width of the terminal."""
+def preview(samples: Samples, tokenizer: Any = None, pictures: str | None = None, first: int = 0) -> Table | Text:
+    """The first few samples: pictures, text, or tokens."""
     if pictures is not None:
         return Text(pictures + "\n", no_wrap=True)
     table = table_of("#sample", "#nfe", "tokens" if tokenizer is None else "text")
-    for n, (tokens, nfe) in enumerate(zip(samples.x[:PREVIEW].tolist(), samples.nfe.tolist(), strict=False)):
-        if tokenizer is None:
-            row = Text(" ".join(map(str, tokens)), no_wrap=True, overflow="ellipsis")
-        else:
-            row = Text(tokenizer.decode(tokens), overflow="fold")
-        table.add_row(str(n), str(nfe), row)
+    for n, (tokens, nfe) in enumerate(zip(samples.x[:PREVIEW].tolist(), samples.nfe.tolist(), strict=False), first):
+        text = " ".join(map(str, tokens)) if tokenizer is None else tokenizer.decode(tokens)
+        table.add_row(str(n), str(nfe), Text(text, overflow="fold"))
     return table
 
 

@@ -18,7 +18,8 @@ __all__ = ["GAP", "read_prompt", "read_template", "read_templates"]
 
 def read_templates(model: Denoiser, path: Path, gap: str = GAP) -> Int64[Tensor, "num d"]:
     """A file with a JSON object on each line, ``{"template": text}`` or ``{"prompt": text}``: a prompt has no gaps."""
-    require(path.is_file(), "prompts", str(path), "there is no such file")
+    wanted = 'give {"template": text} or {"prompt": text}'
+    require(path.is_file(), "prompts", str(path), f"there is no such file; {wanted} on each line of one")
     rows: list[Tensor] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
@@ -27,10 +28,10 @@ def read_templates(model: Denoiser, path: Path, gap: str = GAP) -> Int64[Tensor,
         try:
             entry = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(f"prompts={place}: this is no JSON ({error.msg})") from None
+            raise ValueError(f"prompts={place}: this is no JSON ({error.msg}); {wanted}") from None
         keys = set(entry) if isinstance(entry, dict) else set()
         good = keys in ({"template"}, {"prompt"}) and isinstance(next(iter(entry.values())), str)
-        require(good, "prompts", place, 'give {"template": text} or {"prompt": text}')
+        require(good, "prompts", place, wanted)
         try:
             template = "template" in entry
             row = read_template(model, entry["template"], gap) if template else read_prompt(model, entry["prompt"])

@@ -98,12 +98,12 @@ def require_number(argument: str, value: Any, low: float, high: float, closed: s
 
 
 def require_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
-    """`value` must be one of `choices`; the error suggests the nearest."""
-    known = list(choices)
-    if not isinstance(value, str) or value not in known:
-        near = difflib.get_close_matches(str(value), known, n=1)
+    """`value` must be one of `choices`; the error suggests the nearest, and names them first."""
+    known = {name.lower(): name for name in choices}
+    if not isinstance(value, str) or value not in known.values():
+        near = [known.pop(name) for name in difflib.get_close_matches(str(value).lower(), known)]
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"{argument}={shown(value)}: {hint}choose one of {', '.join(known)}")
+        raise ValueError(f"{argument}={shown(value)}: {hint}choose one of {', '.join([*near, *known.values()])}")
 
 
 def probability_table(argument: str, table: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:

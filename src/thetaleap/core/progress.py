@@ -1,8 +1,10 @@
-"""The one progress bar."""
+"""The one progress bar, and interruptions that wait for the end of a step."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,3 +27,25 @@ def progress_bar(show: bool | None, label: str, total: float) -> Iterator[Callab
             bar.update(task, advance=amount, note=note)
 
         yield advance
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C waits for a moment at which nothing is half done: gives a function that says whether it came. A second one
+    does not wait."""
+    came = False
+
+    def note(*_: object) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    if threading.current_thread() is not threading.main_thread():  # others are never interrupted
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: came
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,13 +1,18 @@
-"""Files written whole or not at all, and files inside installed packages."""
+"""Files written whole or not at all, files inside installed packages, and whether more can be had from the hub."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 SHIPPED = Path(__file__).parents[1] / "data"
 """Models, judges and tables that come with this package, a folder each."""
@@ -44,3 +49,24 @@ def package_folder(package: str, remedy: str) -> Path:
     if found is None or not found.submodule_search_locations:
         raise ImportError(f"{package} is not installed: {remedy}")
     return Path(found.submodule_search_locations[0])
+
+
+@cache
+def hub_reachable(seconds: float = 3.0) -> bool:
+    """Whether the hub, or the proxy before it, answers. Its own client would try again for minutes."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return False
+    hub = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    way = urlsplit(getproxies().get(hub.scheme) or hub.geturl())
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with suppress(OSError):
+            port = way.port or (80 if way.scheme == "http" else 443)
+            socket.create_connection((way.hostname or "", port), timeout=seconds).close()
+            answers.append(True)
+
+    asking = Thread(target=ask, daemon=True)  # looking up a name knows no time limit
+    asking.start()
+    asking.join(seconds)
+    return bool(answers)

@@ -13,12 +13,14 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from ..conditioning.templates import GAP, read_prompt, read_template
 from ..core.checks import require, require_count
-from ..files import READERS, Card, read_samples
+from ..core.free import FREE
+from ..files import READERS, Card, read_columns, read_samples
 from ..models import load
 from ..models.hf.masked_lm import Letters
 from ..models.tokenizers import Tokenizer
-from ..registry import models
+from ..registry import full_name, models
 from .judges.causal import Critic
 from .judges.iglm import iglm
 from .metrics.likelihood import pseudo_log_likelihood
@@ -128,50 +130,49 @@ def _distances(rows: Rows, reference: Rows) -> dict[str, Measured]:
 
 def read_texts(path: Path, model: str | None, argument: str = "file") -> tuple[list[str], str | None]:
     """Texts of samples, and the model that made them where that is known: its tokenizer reads tokens."""
-    if path.suffix.lower() not in READERS:
-        texts = [line for line in _read(path, argument).splitlines() if line.strip()]
-        require(len(texts) > 0, argument, str(path), "holds no text; give one sample on each line")
-        return texts, model
-    if path.suffix.lower() == ".jsonl" and path.is_file():
-        texts = _spelt(_read(path, argument))
-        if texts:
-            return texts, model
-    x, card = read_samples(path, argument)
-    name = model_name(model, card, path)
+    columns, card = read_columns(path, argument)
+    if "text" in columns:
+        require(len(columns["text"]) > 0, argument, str(path), "holds no text; give one sample on each line")
+        return columns["text"], model or card.get("model")
+    x, name = read_samples(path, argument)[0], model_name(model, card, path)
     words = getattr(_load(name, x.shape[1]), "tokenizer", None)
     if not isinstance(words, Tokenizer):
-        raise ValueError(f"model={name!r}: its tokens are no text, which the judge reads; leave the judge out")
+        what = f"the tokens of {name} are no text, which the judge reads; leave the judge out"
+        raise ValueError(f"{argument}={str(path)!r}: {what}")
     return [words.decode(row) for row in x.tolist()], name
+
+
+def read_tokens(path: Path, model: str | None, argument: str = "file") -> tuple[Int64[Tensor, "num d"], str, Card]:
+    """Tokens of samples, the model that made them, and the card: its tokenizer reads text."""
+    columns, card = read_columns(path, argument)
+    name = model_name(model, card, path)
+    if "tokens" in columns:
+        return read_samples(path, argument)[0], name, card
+    words = getattr(_load(name), "tokenizer", None)
+    if not isinstance(words, Tokenizer):
+        raise ValueError(f"{argument}={str(path)!r}: holds text, which {name} does not read; say which does by --model")
+    rows = [words.encode(text) for text in columns["text"]]
+    same = len({len(row) for row in rows}) == 1
+    remedy = f"its lines have different lengths in tokens of {name}; give a .parquet, .jsonl or .npy file, or a --judge"
+    require(same, argument, str(path), remedy)
+    return torch.tensor(rows, dtype=torch.int64), name, card
 
 
 def read_reference(path: Path, model: str | None) -> list[str]:
     """Texts of a file of samples, or one of any other file."""
-    if path.suffix.lower() in READERS:
+    suffix = path.suffix.lower()
+    if suffix in READERS and (suffix != ".txt" or (path.is_file() and read_columns(path, "reference")[1])):
         return read_texts(path, model, "reference")[0]
-    return [_read(path, "reference")]
-
-
-def _spelt(lines: str) -> list[str]:
-    """The texts in JSON lines; none where a line has none."""
     try:
-        rows = [json.loads(line) for line in lines.splitlines() if line.strip()]
-    except ValueError:
-        return []  # read_samples says what is wrong
-    texts = [row["text"] for row in rows if isinstance(row, dict) and isinstance(row.get("text"), str)]
-    return texts if len(texts) == len(rows) else []
-
-
-def _read(path: Path, argument: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
+        return [path.read_text(encoding="utf-8")]
     except (OSError, ValueError) as error:
-        raise ValueError(f"{argument}={str(path)!r}: cannot be read ({error}); give a file of UTF-8 text") from None
+        raise ValueError(f"reference={str(path)!r}: cannot be read ({error}); give a file of UTF-8 text") from None
 
 
 def model_name(model: str | None, card: Card, path: Path) -> str:
     name = model or card.get("model")
     if name is None:
-        raise ValueError(f"model=None: {str(path)!r} does not say which made its tokens; say it by --model")
+        raise ValueError(f"model=None: {str(path)!r} does not say which made its samples; name it, or a judge of text")
     return name
 
 
@@ -188,15 +189,23 @@ def measure(
     judge: str | None = None,
     per_sample: int = 4,
     seed: int = 0,
+    card: Card | None = None,
 ) -> Evaluation:
-    """All figures of the samples `x` of the model called `name`; `per_sample` 0 asks about all positions."""
+    """All figures of the samples `x` of the model called `name`; `per_sample` 0 asks about all positions.
+
+    What was given, by `template`, `prefix` or the `card`, does not count. Models without masks say nothing of how
+    likely single positions are, and that figure is left out.
+    """
     length = x.shape[1]
     model = _load(name, length)
-    require(model.length == length, "file", length, f"its sequences are not as long as {name}'s, {model.length}")
+    remedy = f"its sequences have {length} positions, and {name} has {model.length}; name the model that made them"
+    require(model.length == length, "file", length, remedy)
     if reference is not None:
         good = reference.shape[1] == length
         require(good, "reference", reference.shape[1], f"its sequences are not as long as the file's, {length}")
     positions = free_positions(model, x, template, prefix)
+    if template is None and prefix is None and card is not None:
+        positions = _written(model, card)
     some = None if per_sample == 0 else min(per_sample, len(positions))
     figures = _figures(model, x, positions, some, seed)
     beside = {} if reference is None else _figures(model, reference, positions, some, seed)
@@ -217,12 +226,21 @@ def measure(
 
 
 def _figures(model: Any, x: Tensor, positions: Tensor, some: int | None, seed: int) -> dict[str, Measured]:
+    figures = {"pairwise_distance": pairwise_distance(x, positions), "position_entropy": position_entropy(x, positions)}
+    if model.process.mask is None:
+        return figures
     likely = pseudo_log_likelihood(model, x, positions, some, seed)
-    return {
-        "pseudo_log_likelihood": Measured(likely.value, likely.error),
-        "pairwise_distance": pairwise_distance(x, positions),
-        "position_entropy": position_entropy(x, positions),
-    }
+    return {"pseudo_log_likelihood": Measured(likely.value, likely.error), **figures}
+
+
+def _written(model: Any, card: Card) -> Int64[Tensor, " m"]:
+    """The positions that were for the sampler, by what the card says was given to all samples."""
+    row = torch.full((model.length,), FREE)
+    if card.get("template") is not None:
+        row = read_template(model, card["template"], card.get("gap", GAP))
+    elif card.get("prompt") is not None:
+        row = read_prompt(model, card["prompt"])
+    return torch.nonzero(row == FREE).flatten()
 
 
 def free_positions(
@@ -261,8 +279,9 @@ def _letters(model: Any, argument: str, value: str) -> Letters:
     return letters
 
 
-def _load(name: str, length: int) -> Any:
+def _load(name: str, length: int | None = None) -> Any:
     """The model, for sequences of this length where it can be of any."""
-    kind = name.partition(":")[0]
-    entry = models(sourced=":" in name).get(kind)
-    return load(name, **({"length": length} if entry is not None and "length" in (entry.options or ()) else {}))
+    name = full_name(name)
+    entry = models(sourced=":" in name).get(name.partition(":")[0])
+    open_ended = length is not None and entry is not None and "length" in (entry.options or ())
+    return load(name, **({"length": length} if open_ended else {}))

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.checks import as_device, as_dtype, require, require_choice, require_kind
-from ..registry import ADAPTERS, BUILT_IN, SHIPPED, BuiltIn, Entry, models
+from ..registry import ADAPTERS, BUILT_IN, SHIPPED, BuiltIn, Entry, full_name, models
 from . import oracles
 from .network import Network, from_network
 
 
 def load(name: str, **options: Any) -> Any:
     """A model, a `Denoiser`: a built-in one by name, or ``KIND:SOURCE``, as in ``radd:folder`` or ``mlm:some/hub-id``.
+    The folder of a model of ``thetaleap train`` is enough.
 
     ``thetaleap models`` lists both, with those of other packages. Nothing is downloaded unless the source is a hub id.
 
@@ -24,6 +25,7 @@ def load(name: str, **options: Any) -> Any:
             ``trust_remote_code``; for ``maskgit:``, see `models.maskgit`.
     """
     require_kind("name", name, str, "give the name of a model, as in 'chain64', or KIND:SOURCE, as in 'trained:folder'")
+    name = full_name(name)
     kind, colon, source = name.partition(":")
     known = models(sourced=colon != "")
     require_choice("model", kind, known)
@@ -32,10 +34,10 @@ def load(name: str, **options: Any) -> Any:
     if isinstance(entry.make, Entry):
         return _added(name, entry.make, place, options)
     for key, value in options.items():
-        has = f"it takes {', '.join(entry.options)}" if entry.options else "it takes no options"
+        has = f"it takes {', '.join(entry.options)}" if entry.options else "leave it out"
         require(key in entry.options, key, value, f"{kind} has no such option; {has}")
-    if entry.example is not None and "length" not in options:
-        require(False, "length", None, f"say how many positions: load({name!r}, length={entry.example})")
+    known = entry.example is None or "length" in options
+    require(known, "length", None, f"say how many positions {kind} shall have, for example length={entry.example}")
     for key, convert in (("device", as_device), ("dtype", as_dtype)):
         if options.get(key) is not None:
             options[key] = convert(options[key])

@@ -29,8 +29,10 @@ def trained(source: str | Path, length: int | None = None, dtype: Dtype = None, 
     if length is not None:
         require_count("length", length)
     folder = Path(source).expanduser()
+    require(folder.is_dir(), "source", str(folder), "there is no such folder; give one of thetaleap train")
     for name in (WEIGHTS, CARD):
-        require((folder / name).is_file(), "source", str(folder), f"holds no {name}; give a folder of thetaleap train")
+        remedy = f"holds no {name}; give a folder in which thetaleap train has come to its end, or KIND:FOLDER"
+        require((folder / name).is_file(), "source", str(folder), remedy)
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
         shape = card["shape"]

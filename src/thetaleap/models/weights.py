@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..core.checks import require, require_choice
-from ..core.storage import package_folder
+from ..core.storage import hub_reachable, package_folder
 
 Weights = dict[str, Tensor]
 Device = torch.device | str
@@ -102,7 +102,7 @@ def _fetch(repo: str, kind: str) -> Checkpoint:
     def download(name: str) -> Path | None:
         """The file, or None where the repository surely has none of this name."""
         try:
-            return Path(hf_hub_download(repo, name))
+            return Path(hf_hub_download(repo, name, local_files_only=not hub_reachable()))
         except LocalEntryNotFoundError:
             raise
         except EntryNotFoundError:
@@ -111,7 +111,8 @@ def _fetch(repo: str, kind: str) -> Checkpoint:
     try:
         config, weights = download(CONFIG), download(WEIGHTS[0]) or download(WEIGHTS[1])
     except Exception as error:  # the hub has many ways to fail, and all mean the same to the user
-        raise ValueError(_unfetched(repo, kind, _reason(error))) from error
+        reason = _reason(error) if hub_reachable() else "it was not reached, and the cache does not have it"
+        raise ValueError(_unfetched(repo, kind, reason)) from error
     if weights is None:
         raise ValueError(_unfetched(repo, kind, "the repository has no such weights"))
     return Checkpoint(weights, {} if config is None else _read_config(config))

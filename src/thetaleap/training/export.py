@@ -34,7 +34,7 @@ def export(
         command: that made them.
     """
     nats, error = held_out(run, unseen, process_of(run.recipe, unseen.states))
-    bound = {"nats per token": nats, "bits per token": nats / math.log(2), "error": error}
+    bound = {"bits per token": nats / math.log(2), "standard error": error / math.log(2)}
     if isinstance(unseen, Corpus) and unseen.characters_per_token is not None:
         bound["bits per character"] = bound["bits per token"] / unseen.characters_per_token
     card: Card = {
@@ -45,6 +45,7 @@ def export(
         "sizes": asdict(run.model.sizes),
         "parameters": sum(value.numel() for value in run.model.parameters()),
         "step": run.step,
+        **({"earlier": list(run.earlier)} if run.earlier else {}),
         "held-out bound": bound,
         "tokenizer": _tokenizer(unseen.tokenizer),
         "shape": list(unseen.shape) if unseen.shape else None,

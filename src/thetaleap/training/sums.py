@@ -162,6 +162,11 @@ class Sums:
     def split(self) -> tuple[Sums, Sums]:
         return Sums(), Sums(held_out=True)
 
+    def check(self, length: int) -> None:
+        """Raise ``ValueError`` unless every problem fits into this length."""
+        if length < LENGTH:
+            raise ValueError(f"a problem has up to {LENGTH} words, and an example {length}; leave length out")
+
     def draw(self, num: int, length: int, noise: Noise) -> Batch:
         """Problems, of most of which the question is given."""
         seeds = (noise(Draw.EXAMPLE).uniform(num) * 2**53).long()

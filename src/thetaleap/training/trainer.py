@@ -1,7 +1,8 @@
 """Training, in steps that can be taken up again wherever they stopped.
 
 All randomness is a function of (seed, step), and a checkpoint holds weights, averages and moments, so that a run that
-was killed and resumed ends with the same bits as one that was not.
+was killed and resumed ends with the same bits as one that was not. A run may be extended: it goes on with the learning
+rate that a run of so many steps has from there on, which is above the tenth to which it had fallen.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from ..core.checks import require
 from ..core.fields import check_fields, knob
 from ..core.noise import Draw, Stream
 from ..core.processes import Masked, Process, Uniform
+from ..core.progress import deferred
 from ..core.schedules import LogLinear
 from ..core.storage import installed
 from ..models.transformer import Sizes, Transformer
@@ -129,6 +132,8 @@ class Run:
     spread: Spread | None = None
     fast: nn.Module | None = None
     """The same model, compiled."""
+    earlier: tuple[dict[str, int], ...] = ()
+    """What `steps` was before, and until which step, if that was changed."""
 
 
 def start(recipe: Recipe, corpus: Examples, device: torch.device | str = "cpu") -> Run:
@@ -203,8 +208,8 @@ def advance(run: Run, corpus: Examples, process: Process) -> float:
         loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
     if not math.isfinite(float(loss.detach())):  # before it spoils weights that the next checkpoint would keep
         raise ValueError(
-            f"loss={float(loss.detach())} in step {run.step}: the last checkpoint is good; lower rate={recipe.rate:g} "
-            "and train in another folder"
+            f"the loss is {float(loss.detach())} in step {run.step}: the last checkpoint is good; give less than "
+            f"rate={recipe.rate:g}, and train in another folder"
         )
     run.model.zero_grad(set_to_none=True)
     loss.backward()
@@ -233,19 +238,30 @@ def save(run: Run, folder: Path) -> Path:
         for value, state in optimizer.state.items():
             tensors |= {f"{key}.{names[id(value)]}": moment for key, moment in state.items()}
     path = folder / CHECKPOINT
-    write_tensors(path, tensors, {"step": str(run.step), "recipe": json.dumps(asdict(run.recipe))})
+    facts = {"step": run.step, "recipe": asdict(run.recipe), "earlier": run.earlier}
+    write_tensors(path, tensors, {name: json.dumps(value) for name, value in facts.items()})
     return path
 
 
+def reached(folder: Path) -> int | None:
+    """The step of the checkpoint in `folder`, if there is one."""
+    if not (folder / CHECKPOINT).is_file():
+        return None
+    with safe_open(folder / CHECKPOINT, "pt") as file:
+        return int(file.metadata()["step"])
+
+
 def resume(run: Run, folder: Path) -> Run:
-    """Go on from the checkpoint in `folder`, which must be of the same recipe."""
+    """Go on from the checkpoint in `folder`, which must be of the same recipe; it may have more steps."""
     with safe_open(folder / CHECKPOINT, "pt") as file:
         facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     # what an older checkpoint does not know was as it is by default
     before = {one.name: one.default for one in fields(Recipe)} | json.loads(facts["recipe"])
     for name, value in asdict(run.recipe).items():
         remedy = f"the checkpoint was made with {before[name]!r}; use that, or another folder"
-        require(before[name] == value, name, value, remedy)
+        require(before[name] == value or name == "steps", name, value, remedy)
+    step, steps = int(facts["step"]), run.recipe.steps
+    require(step <= steps, "steps", steps, f"the run in this folder has taken {step}; give more, or another folder")
     device = next(run.model.parameters()).device
     with torch.no_grad():
         for name, value in run.model.named_parameters():
@@ -259,7 +275,9 @@ def resume(run: Run, folder: Path) -> Run:
             state = {k: v if k == "step" else v.to(device) for k, v in moments.items() if v is not None}
             if state:
                 optimizer.state[value] = state
-    run.step = int(facts["step"])
+    run.step, run.earlier = step, tuple(json.loads(facts.get("earlier", "[]")))
+    if before["steps"] != steps:
+        run.earlier += ({"steps": before["steps"], "until": step},)
     return run
 
 
@@ -297,19 +315,24 @@ def train(
 ) -> Run:
     """Train until the recipe's last step, from the checkpoint in `folder` if there is one.
 
+    Ctrl-C ends the step, writes a checkpoint and raises ``KeyboardInterrupt``. A second one does not wait; nor does one
+    during the first step, which compiles, or with several processes: the last checkpoint is then the one to go on from.
+
     Args:
         corpus: what to train on: the first part of its `split`.
         recipe: of the run.
         folder: for checkpoints, which are written every so many seconds and at the end.
         every: seconds between checkpoints.
-        report: called after each step with its number, the loss, and the seconds that are left.
+        report: called after each step with its number, the loss in nats per token, and the seconds that are left.
     """
     process, run = process_of(recipe, corpus.states), start(recipe, corpus, device)
     if (folder / CHECKPOINT).is_file():
         run = resume(run, folder)
     writes = run.spread is None or run.spread.writes
     began, first, saved = time.monotonic(), run.step, time.monotonic()
-    while run.step < recipe.steps:
+
+    def step() -> None:
+        nonlocal saved
         loss = advance(run, corpus, process)
         now = time.monotonic()
         if report is not None and writes:
@@ -317,6 +340,14 @@ def train(
         if writes and now - saved > every:
             save(run, folder)
             saved = now
-    if writes:
-        save(run, folder)
+
+    if run.step < recipe.steps:
+        step()
+    with deferred() if run.spread is None else nullcontext(lambda: False) as interrupted:
+        while run.step < recipe.steps and not interrupted():
+            step()
+        if writes:
+            save(run, folder)
+        if interrupted():
+            raise KeyboardInterrupt
     return run

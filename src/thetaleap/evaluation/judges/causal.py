@@ -19,7 +19,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count
-from ...core.storage import installed
+from ...core.storage import hub_reachable, installed
 from ...models.hf.hub import HUB_ID, first_line, transformers
 from ...models.weights import package_file
 
@@ -206,7 +206,8 @@ def _published(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
     def read(loader: Any, what: str, **options: Any) -> Any:
         try:
-            return loader.from_pretrained(source, local_files_only=local, trust_remote_code=False, **options)
+            here = local or not hub_reachable()
+            return loader.from_pretrained(source, local_files_only=here, trust_remote_code=False, **options)
         except (OSError, ValueError) as error:
             elsewhere = f"get it by `hf download {source} --local-dir FOLDER` where there is a network, and give FOLDER"
             remedy = "give a folder that holds them" if local else f"{elsewhere}; or {SMOLLM2}, which needs no network"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.checks import require
-from ...core.storage import installed
+from ...core.storage import hub_reachable, installed
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -25,6 +26,8 @@ def transformers() -> Any:
         raise ImportError("transformers is not installed: pip install 'thetaleap[hub]'")
     import transformers
 
+    if not sys.stderr.isatty():  # bars that nobody sees move
+        transformers.utils.logging.disable_progress_bar()
     return transformers
 
 
@@ -71,9 +74,8 @@ class Source:
     def read(self, loader: Any, what: str, **options: Any) -> Any:
         """``loader.from_pretrained``; errors call what is read `what`."""
         try:
-            return loader.from_pretrained(
-                self.name, local_files_only=self.local, trust_remote_code=self.trusted, **options
-            )
+            here = self.local or not hub_reachable()
+            return loader.from_pretrained(self.name, local_files_only=here, trust_remote_code=self.trusted, **options)
         except OSError as error:
             elsewhere = (
                 "no folder has this name, and the hub was not reached; run "
