@@ -18,18 +18,18 @@ def program(folder: Path, args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_program(tmp_path: Path) -> None:
-    done = program(tmp_path, "sample chain64 --nfe 4 --num 2 --out a.npy")
+    done = program(tmp_path, "sample chain64 --solver tweedie --nfe 4 --num 2 --out a.npy")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].split() == ["file", "a.npy"]
-    expected = tl.sample(tl.load("chain64"), tl.Trapezoidal(), nfe=4, num=2)
+    expected = tl.sample(tl.load("chain64"), tl.Tweedie(), nfe=4, num=2)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected.x.numpy())
 
 
 def test_the_program_refuses(tmp_path: Path) -> None:
     # the type checker of the test run would be faster than the library to find this one
-    done = program(tmp_path, "sample cube3 --nfe 4 --rule exakt --out a.npy")
+    done = program(tmp_path, "sample cube3 --solver rk2 --nfe 4 --rule exakt --out a.npy")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: rule='exakt': did you mean 'exact'? choose one of exact, reject\n"
+    assert done.stderr == "error: --rule exakt: did you mean 'exact'? choose one of exact, reject\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -218,7 +218,7 @@ def test_an_added_solver_is_listed(said: dict[str, list[Any]]) -> None:
 def test_an_added_solver_is_sampled_with_its_options(said: dict[str, list[Any]]) -> None:
     assert "Bold(boldness=3, theta='high')" in good(said, f"{DRAW} bold --boldness 3")
     assert "Bold(boldness=2, theta='low')" in good(said, f"{DRAW} bold --theta low")
-    assert bad(said, f"{DRAW} bold --boldness 0") == "boldness=0: give a whole number of at least 1"
+    assert bad(said, f"{DRAW} bold --boldness 0") == "--boldness 0: give a whole number of at least 1"
     help = good(said, "sample --help")
     assert "How bold it is, at least 1. For bold, seeded, demanding. [default: 2]" in help
     assert (
@@ -233,7 +233,7 @@ def test_an_added_solver_is_sampled_with_its_options(said: dict[str, list[Any]])
 
 
 def test_an_added_solver_may_ask_for_an_option(said: dict[str, list[Any]]) -> None:
-    assert bad(said, f"{DRAW} demanding") == "--boldness=None: demanding needs it; give it"
+    assert bad(said, f"{DRAW} demanding") == "--boldness is missing: demanding needs it; give it"
     assert "Demanding(boldness=4, theta='high')" in good(said, f"{DRAW} demanding --boldness 4")
 
 
@@ -245,7 +245,7 @@ def test_an_added_solver_is_compared(said: dict[str, list[Any]]) -> None:
 
 def test_an_added_planner_takes_its_first_hyper_parameter(said: dict[str, list[Any]]) -> None:
     assert "Tweedie(planner=Evenly(most=2))" in good(said, f"{DRAW} tweedie --planner evenly:2")
-    assert bad(said, f"{DRAW} tweedie --planner evenly:x") == "planner='evenly:x': give a whole number"
+    assert bad(said, f"{DRAW} tweedie --planner evenly:x") == "--planner evenly:x: give a whole number"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_an_added_planner_takes_its_first_hyper_parameter(said: dict[str, list[A
             "of the package added-package: added:tiny is no dataclass that derives from Solver; update or",
         ),
         ("twice", "'twice' of the package added-package and of rival-package: only one can have the name; uninstall"),
-        ("seeded", "solver='seeded': its seed of the package added-package is an option already"),
+        ("seeded", "--solver seeded: its seed of the package added-package is an option already"),
     ],
 )
 def test_what_others_did_wrong_is_said_when_it_is_used(said: dict[str, list[Any]], name: str, message: str) -> None:

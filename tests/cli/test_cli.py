@@ -35,9 +35,9 @@ def call(*args: Any, **env: str) -> Result:
 
 
 def ran(*args: Any, **env: str) -> str:
-    """What a command that works prints."""
+    """What a command that works prints, beside what ``auto`` is."""
     result = call(*args, **env)
-    assert (result.exit_code, result.stderr) == (0, ""), result.exception
+    assert (result.exit_code, re.sub(r"^auto: .*\n", "", result.stderr)) == (0, ""), result.exception
     return result.stdout
 
 
@@ -77,7 +77,10 @@ def test_every_solver(tmp_path: Path, name: str, model: str) -> None:
 @pytest.mark.parametrize(
     ("args", "solver"),
     [
-        ("--theta 0.3 --rule reject --align displacement", tl.Trapezoidal(0.3, "reject", "displacement")),
+        (
+            "--solver trapezoidal --theta 0.3 --rule reject --align displacement",
+            tl.Trapezoidal(0.3, "reject", "displacement"),
+        ),
         ("--solver rk2 --theta 1 --align cyclic", tl.RK2(1.0, align="cyclic")),
         ("--solver tau-leaping --rule reject", tl.TauLeaping("reject")),
         ("--solver parallel-decoding --randomness 0", tl.ParallelDecoding(0.0)),
@@ -102,10 +105,29 @@ def test_hyper_parameters(tmp_path: Path, args: str, solver: Any) -> None:
 )
 def test_budget_and_grid(tmp_path: Path, given: dict[str, Any]) -> None:
     out = tmp_path / "a.npy"
-    ran("sample", "cube3-uniform", *options(given), "--out", out)
+    ran("sample", "cube3-uniform", "--solver", "trapezoidal", *options(given), "--out", out)
     grid = {"grid": getattr(tl.grids, given["grid"])} if "grid" in given else {}
     expected = tl.sample(tl.load("cube3-uniform"), tl.Trapezoidal(), **{"num": 16, **given, **grid})
     np.testing.assert_array_equal(np.load(out), expected.x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("options", "nfe", "given"),
+    [((), None, {}), (("--nfe", "5"), 5, {}), (("--template", "3 _ 4" + " 5" * 58), None, {"positions": 4})],
+)
+def test_auto_is_the_default(tmp_path: Path, options: tuple[str, ...], nfe: int | None, given: dict[str, int]) -> None:
+    """It says what it took in a line; --why says what was measured."""
+    out, model = tmp_path / "x.jsonl", tl.load("chain64")
+    advice = tl.recommend(model, nfe, **given)
+    said = call("sample", "chain64", *options, "--num", 2, "--out", out)
+    assert said.stderr == f"auto: {advice.solver!r} at {advice.nfe} evaluations. {advice.reason}\n"
+    columns, card = files.read_columns(out)
+    assert (card["solver"], card["nfe"]) == (repr(advice.solver), advice.nfe)
+    template = None if not given else torch.tensor([3, tl.FREE, 4, *[5] * 58, *[tl.FREE] * 3])
+    assert columns["tokens"].tolist() == tl.sample(model, nfe=nfe, num=2, template=template).x.tolist()
+    assert call("sample", "chain64", *options, "--why", "--num", 2).stderr.endswith(
+        f"{advice.reason} {advice.evidence}\n"
+    )
 
 
 def test_each_format(tmp_path: Path) -> None:
@@ -231,7 +253,7 @@ def test_errors_of_others_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, 
         raise error("not the library's")
 
     monkeypatch.setattr(sampling, "sample", broken)
-    result = call("sample", "cube3", "--nfe", 4)
+    result = call("sample", "cube3", "--solver", "euler", "--nfe", 4)
     assert (result.exit_code, result.stderr) == (1, "")
     assert type(result.exception) is error
 

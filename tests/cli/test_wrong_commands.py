@@ -85,7 +85,7 @@ CASES = {
     "sample mnist --nfe 8 --labels 3 --guidance -1": ("--guidance -1: ", "must lie in [0, inf)"),
     # how many, and where to
     "sample chain64 --nfe 8 --num 0": ("--num 0: ", "give a whole number of at least 1"),
-    "sample chain64 --nfe 8 --seed -1": ("--seed -1: ", "give a whole number of at least 0"),
+    "sample chain64 --nfe 8 --seed -1": ("--seed -1: ", "give a whole number from 0 to 2^64 - 1"),
     "sample chain64 --nfe 8 --first -1": ("--first -1: ", "give a whole number of at least 0"),
     "sample chain64 --nfe 8 --batch-size 0": ("--batch-size 0: ", "give a whole number of at least 1"),
     "sample chain64 --nfe 8 --out samples": ("--out samples: ", "end with one of .parquet, .jsonl, .npy, .txt, .png"),

@@ -366,4 +366,4 @@ def test_the_command_line_says_what_is_missing(tmp_path: Path) -> None:
     assert "--approximate-reuse: is for llada and dream; leave it out" in result.stderr
     result = call("chain64", "--nfe", 4, "--device-map", "auto")
     assert result.exit_code == 2
-    assert "device_map='auto': chain64 has no such option" in result.stderr
+    assert "--device-map auto: chain64 has no such option" in result.stderr

@@ -141,7 +141,7 @@ def main(
     """Sample from discrete diffusion models with as few network evaluations as possible.
 
     First steps: [cyan]thetaleap demo[/], then [cyan]thetaleap models[/] and [cyan]thetaleap solvers[/], then
-    [cyan]thetaleap sample chain64 --nfe 64[/].
+    [cyan]thetaleap sample shakespeare[/].
     """
 
 
@@ -154,7 +154,7 @@ def table_of(*columns: str) -> Table:
 
 
 def print_lines(lines: dict[str, str]) -> None:
-    console, width = Console(), max(map(len, lines))
+    console, width = Console(emoji=False), max(map(len, lines))
     for name, value in lines.items():
         # unbroken, so that a long path can be copied
         console.print(f"[bold]{escape(name.ljust(width))}[/]  {escape(value)}", highlight=False, soft_wrap=True)

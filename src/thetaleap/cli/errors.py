@@ -41,7 +41,7 @@ _INSIDE = re.compile(
 
 def fail(message: str) -> typer.Exit:
     """Say it in red; the exit code is 2."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     # the terminal would break lines within words, a log should not break them at all
     console.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=not console.is_terminal)
     return typer.Exit(2)

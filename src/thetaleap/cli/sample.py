@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from ..conditioning.wrappers import constrained, guided, tempered
 from ..control import Blocks, Method
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
+from ..core.free import FREE
 from ..evaluation.choice import AUTO, GRIDS, Budget, choose
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..registry import SOLVERS, full_name
@@ -50,9 +52,9 @@ _budget, _place, _given, _output = (
     partial(option, panel) for panel in ("How much, and when", "Model", "What is given", "Samples")
 )
 
-CHOSEN = "[cyan]auto[/] takes what measured best for models of this kind at --nfe, and says why."
+CHOSEN = "[cyan]auto[/] takes what measured best for such a model and budget."
 NFE = (
-    "The most network evaluations to spend on a sample, at least 1. Give this or --steps; leave both out for "
+    "The most network evaluations to spend on a sample, at least 1. Other solvers than auto need this or --steps, but for "
     f"{' and '.join(AS_NEEDED)}, which spend what they need."
 )
 TOLERANCE = (
@@ -92,8 +94,9 @@ def sample(
             metavar="MODEL",
         ),
     ],
-    solver: Annotated[str, typer.Option(help=f"{METHOD} {CHOSEN}", metavar="NAME")] = "trapezoidal",
-    nfe: Annotated[int | None, _budget(NFE, show=False)] = None,
+    solver: Annotated[str, typer.Option(help=f"{METHOD} {CHOSEN}", metavar="NAME")] = AUTO,
+    why: Annotated[bool, typer.Option("--why", help="Say what was measured that [cyan]auto[/] goes by.")] = False,
+    nfe: Annotated[int | None, _budget(NFE, show="32, or one for each position")] = None,
     tolerance: Annotated[float | None, _budget(TOLERANCE, show=False)] = None,
     steps: Annotated[int | None, _budget("The number of steps, at least 1, instead of --nfe.", show=False)] = None,
     grid: Annotated[
@@ -141,7 +144,7 @@ def sample(
 
     Ctrl-C keeps the samples that are finished, and says how to go on.
 
-    Example: [cyan]thetaleap sample chain64 --solver trapezoidal --theta 0.5 --nfe 64 --num 1000 --out x.parquet[/]
+    Example: [cyan]thetaleap sample chain64 --nfe 16 --num 1000 --out x.parquet[/]
     """
     options = locals()
     require_no_clash(solver, sample)
@@ -151,6 +154,8 @@ def sample(
             raise ValueError(f"{' and '.join(f'--{name} {options[name]}' for name in pair)}: give one of them")
     require_count("num", 1 if num is None else num)
     require_count("first", first, least=0)
+    require_count("batch_size", 1 if batch_size is None else batch_size)
+    require(0 <= seed < 2**64, "seed", seed, "give a whole number from 0 to 2^64 - 1")
     if block is not None:
         require_count("block", block)
     reason = "--approximate-reuse is within blocks; give it too, as in --block 32"
@@ -160,17 +165,15 @@ def sample(
     continued = out is not None and first > 0 and not force and out.is_file() and out.suffix.lower() != files.PNG
     if out is not None:
         files.check_target(out, force or continued)
+    budget = Budget(nfe, steps, tolerance, grid, delta)
+    choice = None if solver == AUTO else choose(None, solver, hyper, budget)
     names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
-    place = {name: options[name] for name in names}
-    denoiser = None if solver != AUTO else opened(model, **place)
-    choice = choose(denoiser, solver, hyper, Budget(nfe, steps, tolerance, grid, delta))
-    if choice.reason:
-        typer.echo(f"auto: {choice.solver!r}\n{choice.reason}", err=True)
-    denoiser = denoiser or opened(model, **place)
+    denoiser = opened(model, **{name: options[name] for name in names})
     words = getattr(denoiser, "tokenizer", None)
     _check_format(denoiser, out)
     rows = _template(denoiser, template, prompt, prompts, gap)
     each = num if num is not None else 16 if prompts is None else 1
+    positions = None if rows is None else max(1, int((rows == FREE).sum(1).max()))
     if rows is not None:
         rows = rows.repeat_interleave(each, 0)[0 if prompts is None else first :]
         require(len(rows) > 0, "first", first, "there are no more samples; give a smaller number")
@@ -178,6 +181,10 @@ def sample(
     reused = approximate_prefix(denoiser, block) if block is not None and approximate_reuse else None
     shaped = _guided(reused or denoiser, labels, guidance, range(first, first + every))
     shaped = _shaped(shaped, temperature, top_k, top_p, allow, forbid)
+    if choice is None:
+        choice = choose(shaped, AUTO, hyper, replace(budget, positions=positions))
+        nfe, measured = choice.nfe, f" {choice.evidence}" if why else ""
+        typer.echo(f"auto: {choice.solver!r} at {nfe} evaluations. {choice.reason}{measured}", err=True)
     method = choice.solver if block is None else Blocks(choice.solver, block)
     walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
     told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")
@@ -287,7 +294,7 @@ def _template(model: Denoiser, template: str | None, prompt: str | None, prompts
     if prompts is not None:
         rows, name, typed = read_templates(model, prompts, gap), "prompts", str(prompts)
     elif template is not None or prompt is not None:
-        name, typed = ("prompt", prompt) if template is None else ("template", template)
+        name, typed = ("prompt", str(prompt)) if template is None else ("template", template)
         with about(name, typed):
             row = read_prompt(model, typed) if template is None else read_template(model, typed, gap)
         rows = row.unsqueeze(0)

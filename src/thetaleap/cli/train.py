@@ -66,7 +66,7 @@ def train(
     More --steps extend a run, also one that has come to its end. Ctrl-C keeps what was trained.
 
     Example: [cyan]thetaleap train input.txt --out runs/plays --steps 2000[/], then
-    [cyan]thetaleap sample runs/plays --solver auto --nfe 32[/]
+    [cyan]thetaleap sample runs/plays[/]
 
     On several devices: [cyan]accelerate launch --num_processes 2 -m thetaleap train ...[/]
     """
@@ -106,7 +106,7 @@ def train(
             "parameters": f"{card['parameters']:,}",
             "held-out bound": bits,
             "folder": str(out),
-            "sample": shlex.join(["thetaleap", "sample", str(out), "--solver", "auto", "--nfe", "32"]),
+            "sample": shlex.join(["thetaleap", "sample", str(out)]),
         }
     )
 

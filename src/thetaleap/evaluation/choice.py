@@ -187,8 +187,12 @@ class Choice:
     grid: grids.Grid | None
     spacing: str
     """The name of the grid."""
+    nfe: int | None = None
+    """The budget, as asked for or as recommended."""
     reason: str = ""
     """Why it is recommended, if it is."""
+    evidence: str = ""
+    """And what was measured."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,8 @@ class Budget:
     tolerance: float | None = None
     grid: str | None = None
     delta: float | None = None
+    positions: int | None = None
+    """How many the sampler may write to, if not all."""
 
 
 def choose(model: Denoiser | None, name: str, given: Mapping[str, Any], budget: Budget) -> Choice:
@@ -209,16 +215,14 @@ def choose(model: Denoiser | None, name: str, given: Mapping[str, Any], budget: 
         others = {"steps": budget.steps, "tolerance": budget.tolerance, "grid": budget.grid, "delta": budget.delta}
         for key, value in {**given, **others}.items():
             require(value is None, flag(key), value, "--solver auto decides it; leave it out, or name a solver")
-        if budget.nfe is None:
-            raise ValueError("--nfe is missing: --solver auto chooses by how much it may spend, for example --nfe 8")
-        advice = recommend(model, budget.nfe)
-        return Choice(advice.solver, advice.grid, AUTO, advice.reason)
+        advice = recommend(model, budget.nfe, positions=budget.positions)
+        return Choice(advice.solver, advice.grid, AUTO, advice.nfe, advice.reason, advice.evidence)
     solver = build(name, given)
     if budget.tolerance is not None:
         require(budget.grid is None, "--grid", budget.grid, "the tolerance decides it; leave it out")
-        return Choice(solver, None, "tolerance")
+        return Choice(solver, None, "tolerance", budget.nfe)
     spacing = budget.grid or "uniform"
     require_choice("grid", spacing, GRIDS)
     if solver.evaluations is not None and budget.nfe is None and budget.steps is None:
         raise ValueError(f"--nfe and --steps are missing: say how much {name} may spend, for example --nfe 64")
-    return Choice(solver, GRIDS[spacing], spacing)
+    return Choice(solver, GRIDS[spacing], spacing, budget.nfe)
