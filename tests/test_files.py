@@ -23,7 +23,7 @@ CARD = {"model": "chain64", "solver": "Euler()", "seed": 3}
 def samples(num: int = 3, length: int = 4, largest: int = 50257) -> Samples:
     x = torch.arange(num * length).view(num, length)
     x[-1, -1] = largest
-    return Samples(x, torch.arange(num) + 10, torch.arange(num) + 10, {})
+    return Samples(x, *[torch.arange(num) + 10] * 3, {})
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_text_comes_back_as_it_was(tmp_path: Path, ending: str) -> None:
 def test_samples_are_added_to_those_of_a_file(tmp_path: Path, ending: str) -> None:
     """The result is the file that all of them would have made at once."""
     whole, first, last = samples(num=4), samples(num=4), samples(num=4)
-    first = Samples(first.x[:3], first.nfe[:3], first.spent[:3], {})
-    last = Samples(last.x[3:], last.nfe[3:], last.spent[3:], {})
+    first = Samples(first.x[:3], first.nfe[:3], first.spent[:3], first.rounds[:3], {})
+    last = Samples(last.x[3:], last.nfe[3:], last.spent[3:], last.rounds[3:], {})
     paths = [tmp_path / f"{name}.{ending}" for name in ("whole", "parts")]
     files.write(paths[0], whole, CARD, TEXTS)
     files.write(paths[1], first, CARD, TEXTS[:3])

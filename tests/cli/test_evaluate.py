@@ -127,7 +127,7 @@ def test_files_that_do_not_say_whose_they_are(tmp_path: Path, arguments: list[st
 def test_models_without_masks(tmp_path: Path) -> None:
     """There is no likelihood of single positions; what can be measured is."""
     x = torch.tensor([[0, 1, 2], [2, 1, 0], [0, 1, 0]])
-    files.write(tmp_path / "x.jsonl", Samples(x, x[:, 0], x[:, 0], {}), {"model": "cube3-uniform"})
+    files.write(tmp_path / "x.jsonl", Samples(x, x[:, 0], x[:, 0], x[:, 0], {}), {"model": "cube3-uniform"})
     found = json.loads(ran("evaluate", tmp_path / "x.jsonl", "--json"))
     assert list(found["figures"]) == ["pairwise_distance", "position_entropy"]
     assert found["figures"]["pairwise_distance"]["value"] == pytest.approx(4 / 9)
@@ -300,7 +300,7 @@ def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest
     texts = ["the bad t.", "a bad hat ", "cat hat ab"]
     x = torch.tensor([Letters("abcdeght. ").encode(text) for text in texts])
     once = torch.ones(3, dtype=torch.int64)
-    out = Samples(x, once, once, {})
+    out = Samples(x, once, once, once, {})
     files.write(tmp_path / "x.parquet", out, {"model": "mlm:there"})
     files.write(tmp_path / "x.jsonl", out, {})
     (tmp_path / "y.jsonl").write_text("\n".join(json.dumps({"text": text, "more": 1}) for text in texts))

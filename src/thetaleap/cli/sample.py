@@ -252,11 +252,10 @@ class Kept:
 
     def samples(self) -> Samples | None:
         """Those of all batches but the last, which may be half done."""
-        whole = [(one.x, one.nfe, one.spent) for one in self.batches[:-1]]
+        whole = [(one.x, one.nfe, one.spent, one.rounds) for one in self.batches[:-1]]
         if not whole:
             return None
-        x, nfe, spent = (torch.cat(parts).cpu() for parts in zip(*whole, strict=True))
-        return Samples(x, nfe, spent, {})
+        return Samples(*(torch.cat(parts).cpu() for parts in zip(*whole, strict=True)), {})
 
 
 def _check_format(model: Denoiser, out: Path | None) -> None:

@@ -66,8 +66,8 @@ class Blocks(Control):
         block, blocks = memory
         kinds, kind = torch.unique(blocks, return_inverse=True)
         places = [_place(times, n, count) for count in kinds.tolist()]
-        longest = max(len(place.stops) for place in places)
-        stops = torch.stack([_lengthened(place.stops, longest) for place in places])[kind.cpu()]
+        # as long for all samples and blocks, whose memories stand in one table
+        stops = torch.stack([_lengthened(place.stops, len(times)) for place in places])[kind.cpu()]
         stage = torch.tensor([place.stage for place in places])[kind.cpu()]
         last = torch.tensor([place.stage + 2 == len(place.stops) for place in places], device=x.device)[kind]
         now = torch.tensor([place.block for place in places], device=x.device)[kind]

@@ -14,11 +14,8 @@ that it does, u/p is uniform in [0, 1) again, and chooses.
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
-from functools import lru_cache
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,9 +25,10 @@ from torch import Tensor
 
 from . import _fast
 from .checks import require_count
+from .philox import WORD, Use, philox, word
+from .race import race
 
 CPU = torch.device("cpu")
-WORD = 2**64
 PIECE = 2**18
 """Entries of rows that a processor works on at a time: what passes between two operations stays in its cache, and is
 not got from the system afresh every time, which would take longer than the work."""
@@ -164,50 +162,6 @@ class Noise(Protocol):
         ...
 
 
-class Use(IntEnum):
-    """The last word of the counter: what numbers are for, so that no two purposes ever share one."""
-
-    STREAM = 0
-    TRUTH = 1
-    SIMPLEX = 2
-    METRICS = 3
-    PROBES = 4
-    SUMS = 5
-    TESTS = 6
-
-
-@lru_cache(maxsize=4096)
-def _word(label: str) -> int:
-    return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little")
-
-
-def philox(key: int, counter: tuple[int, int, int, int], count: int) -> np.ndarray:
-    """`count` uniforms in [0, 1) with 53 random bits, from the Philox4x64-10 blocks at `counter` and after it."""
-    words = [*counter, key % WORD, key // WORD]
-    for n in range(4):  # numpy steps its counter before it makes a block: take one, and borrow
-        words[n] = (words[n] - 1) % WORD
-        if words[n] != WORD - 1:
-            break
-    return _GENERATORS.at(np.array(words, dtype=np.uint64)).random(count)
-
-
-class _Generators(threading.local):
-    """One generator a thread, to be set: it takes twice as long to make one."""
-
-    def __init__(self) -> None:
-        self.bits = np.random.Philox(key=0)
-        self.generator = np.random.Generator(self.bits)
-        self.blank = self.bits.state
-
-    def at(self, words: np.ndarray) -> np.random.Generator:
-        """Ready to go on from four words of counter and two of key."""
-        self.bits.state = {**self.blank, "state": {"counter": words[:4], "key": words[4:]}}
-        return self.generator
-
-
-_GENERATORS = _Generators()
-
-
 @dataclass(frozen=True, eq=False)
 class DrawnLevels:
     """Levels that were drawn once for a run."""
@@ -279,6 +233,8 @@ class Stream:
     step: int = 0
     label: str = ""
     rows: Tensor | None = None
+    race: bool = False
+    """Whether values are chosen by a race of exponentials (core/race.py), which few changes of a law decide anew."""
     asked: dict[str, dict[int, tuple[Tensor | None, Tensor | None]]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -312,7 +268,7 @@ class Stream:
         # lay all samples end to end, so that a batch is one stretch of blocks of four
         begin, end = self.first * width, (self.first + self.count) * width
         block, skip = divmod(begin, 4)
-        u = philox(self.seed, (block, self.step, _word(name), Use.STREAM), end - begin + skip)[skip:]
+        u = philox(self.seed, (block, self.step, word(name), Use.STREAM), end - begin + skip)[skip:]
         table = u.reshape(self.count, width)
         return table if self.rows is None else table[self.rows.cpu().numpy()]
 
@@ -336,7 +292,8 @@ class Stream:
             parts[id(self.rows)] = (self.rows, positions)
 
     def flip(self, probability: Float64[Tensor, "b d"]) -> tuple[Int64[Tensor, " n"], Numbers]:
-        return _fast.heads(self._numbers("flip", probability.shape[1]), probability)
+        heads, left = _fast.heads(self._numbers("flip", probability.shape[1]), probability)
+        return heads, None if self.race else left
 
     def levels(self, length: int, top: PerSample) -> DrawnLevels:
         return DrawnLevels((1 - self._tensor("levels", length)) * top)
@@ -354,10 +311,25 @@ class Stream:
         which: Int64[Tensor, " n"] | None = None,
         numbers: Numbers = None,
     ) -> Int64[Tensor, " n"]:
+        if self.race:
+            return self._raced(positions, length, weights, stay, which, numbers)
         if numbers is None:
             fresh = self._numbers("choose", length, positions).ravel()[positions.cpu().numpy()]
             numbers = torch.from_numpy(fresh).to(self.device)
         return inverse_cdf(weights, numbers, stay, which)
+
+    def _raced(
+        self, positions: Tensor, length: int, weights: Tensor, stay: bool, which: Tensor | None, numbers: Numbers
+    ) -> Int64[Tensor, " n"]:
+        """A number that a position has for the whole run is the address of its race; without, the step is."""
+        sample, position = np.divmod(positions.cpu().numpy(), length)
+        sample = self.first + (sample if self.rows is None else self.rows.cpu().numpy()[sample])
+        step, label = self.step, f"{self.label}:race"
+        if numbers is None:
+            self._claim(label, positions)
+        else:
+            step, label = numbers.cpu().numpy().view(np.uint64).tolist(), "race"
+        return race(weights, which, stay, sample * length + position, (self.seed, step, word(label)))
 
     def pick(
         self, scores: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], heat: Float64[Tensor, " b"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -11,6 +10,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from . import _fast
+from .answers import Answers, Evaluate
 from .evaluation import MEMORY, Conditionals, Denoiser, Evaluation, Gathered, Prediction, of_samples
 from .intensity import Frozen
 from .jumps import move
@@ -19,9 +19,6 @@ from .processes import Process
 from .schedules import Schedule
 from .times import Times, column, shared
 from .wrapped import cost_of
-
-Evaluate = Callable[[Tensor, Tensor, Tensor], Conditionals]
-"""Evaluate sequences at a time, which are these rows of the batch."""
 
 
 class Memo:
@@ -75,7 +72,7 @@ class Reverse:
     rows: Int64[Tensor, " b"] | None = None
     where: tuple[int, float] | str = "the first step"
     """The stage of the run and the time that it goes down to, for errors to name."""
-    memo: Memo | None = None
+    memo: Memo | Answers | None = None
     memory: int = MEMORY
     cost: int = 1
     """What one evaluation of a sample counts for."""
@@ -134,6 +131,12 @@ class Reverse:
         return self.model.process
 
     @property
+    def rounds(self) -> Int64[Tensor, " batch"]:
+        """In how many batches after each other the network was run for each: once for each evaluation, but for runs
+        that go ahead of it."""
+        return self.memo.rounds if isinstance(self.memo, Answers) else self.spent // self.cost
+
+    @property
     def free(self) -> Bool[Tensor, "b d"]:
         """Positions that may change."""
         if self.given is not None:
@@ -186,7 +189,7 @@ class Reverse:
             conditionals, fresh = of_samples(self.model, samples)(x, time), self.rows
         else:
             rows = torch.arange(len(self.nfe), device=x.device) if self.rows is None else self.rows
-            conditionals, new = self.memo.evaluate(self._evaluate, x, time, rows)
+            conditionals, new = self.memo.evaluate(self.ask, x, time, rows)
             fresh = rows[new]
         for count, used in ((self.nfe, self.rows), (self.spent, fresh)):
             if used is None:
@@ -195,7 +198,8 @@ class Reverse:
                 count[used] += self.cost
         return Evaluation(x, time, conditionals, self.process.states, self.where, samples, self.memory)
 
-    def _evaluate(self, x: Tensor, t: Tensor, rows: Tensor) -> Conditionals:
+    def ask(self, x: Tensor, t: Tensor, rows: Tensor) -> Conditionals:
+        """Run the model for these rows of the batch, and count nothing."""
         return of_samples(self.model, self.samples[rows])(x, t)
 
     def intensity(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Frozen:

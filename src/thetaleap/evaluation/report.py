@@ -183,7 +183,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     if comparison.reference is not None:
         written.append(folder / "reference.npy")
         none = comparison.reference.new_zeros(len(comparison.reference))
-        files.write(written[-1], Samples(comparison.reference, none, none, {}), {})
+        files.write(written[-1], Samples(comparison.reference, none, none, none, {}), {})
     return written
 
 
