@@ -1,5 +1,9 @@
-"""The type checker of the test run: shapes by jaxtyping, the rest by beartype; an int may stand for a float."""
+"""The package's types and shapes are checked from the first import on."""
 
-from beartype import BeartypeConf, beartype
+import jaxtyping
 
-checker = beartype(conf=BeartypeConf(is_pep484_tower=True))
+from tests.checking import checked, checker
+
+__all__ = ["checker"]
+
+jaxtyping.jaxtyped = lambda typechecker: checked

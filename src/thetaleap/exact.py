@@ -37,7 +37,7 @@ PRECISE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-14}
 
 def law(
     model: Denoiser | str, solver: Method, grid: Tensor | Sequence[float], template: Template | None = None
-) -> Float64[Tensor, ...]:
+) -> Float64[Tensor, " ..."]:
     """The exact law of the samples that `solver` draws along `grid`, as a tensor of shape (S,)*d.
 
     Entry x is the probability that ``sample(model, solver, grid=grid, template=template)`` gives x. Works for any
@@ -75,7 +75,7 @@ def law(
     return result
 
 
-def reverse_law(model: Denoiser | str, grid: Tensor | Sequence[float]) -> Float64[Tensor, ...]:
+def reverse_law(model: Denoiser | str, grid: Tensor | Sequence[float]) -> Float64[Tensor, " ..."]:
     """The law of the reverse process itself from ``grid[0]`` to ``grid[-1]``, finished like every run: what a solver
     without any error of its own would give.
 

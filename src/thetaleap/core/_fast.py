@@ -23,7 +23,7 @@ def equal(x: Int64[Tensor, "b d"], value: int) -> Bool[Tensor, "b d"]:
     return torch.from_numpy(x.numpy() == value) if _by_numpy(x) else x == value
 
 
-def at_value(x: Int64[Tensor, "*n"], value: int, then: float | Tensor) -> Float64[Tensor, ...]:
+def at_value(x: Int64[Tensor, "*n"], value: int, then: float | Tensor) -> Float64[Tensor, " ..."]:
     """`then` where x has the `value`, otherwise 0."""
     if isinstance(then, float) and _by_numpy(x):
         return torch.from_numpy(np.where(x.numpy() == value, then, 0.0))

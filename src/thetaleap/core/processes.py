@@ -132,7 +132,7 @@ class Masked:
     def active(self, x: Sequences) -> Bool[Tensor, "b d"]:
         return _fast.equal(x, self.mask)
 
-    def _at_masks(self, x: Int64[Tensor, "*n"], value: float | Tensor) -> Float64[Tensor, ...]:
+    def _at_masks(self, x: Int64[Tensor, "*n"], value: float | Tensor) -> Float64[Tensor, " ..."]:
         """`value` where there is a mask, otherwise 0."""
         return _fast.at_value(x, self.mask, value)
 

@@ -97,7 +97,7 @@ def _exact(model: Oracle) -> Yardstick:
     return Yardstick("exact", about, ("kl",), measure)
 
 
-def true_law(model: Oracle) -> Float64[Tensor, ...]:
+def true_law(model: Oracle) -> Float64[Tensor, " ..."]:
     """The probability of every sequence, as a tensor of shape (S,)*d."""
     states, length = model.process.states, model.length
     everything = torch.cartesian_prod(*[torch.arange(states)] * length).view(-1, length)

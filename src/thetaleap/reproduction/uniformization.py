@@ -94,7 +94,7 @@ def walk(name: str, model: Joint, num: int, seed: int, intervals: int, advance: 
     return rows
 
 
-def law_at(model: Joint, t: float) -> Float64[Tensor, ...]:
+def law_at(model: Joint, t: float) -> Float64[Tensor, " ..."]:
     """p_t, the law of the forward process at time t: the one-position kernel applied to p0 along every axis."""
     states = torch.arange(model.process.states)
     kernel = model.process.likelihood(states, torch.tensor(t, dtype=torch.float64))  # [present, clean]

@@ -38,7 +38,7 @@ def total_variation(p: Float64[Tensor, "*shape"], q: Float64[Tensor, "*shape"]) 
     return float((probability_table("p", p) - probability_table("q", q)).abs().sum()) / 2
 
 
-def histogram(x: Int64[Tensor, "num d"], states: int) -> Int64[Tensor, ...]:
+def histogram(x: Int64[Tensor, "num d"], states: int) -> Int64[Tensor, " ..."]:
     """How often each sequence of tokens 0 .. states-1 occurs in `x`: counts of shape ``(states,) * d``."""
     require_count("states", states)
     length = x.shape[1]

@@ -29,8 +29,8 @@ class MarkovChain(Law):
     """
 
     process: Masked
-    initial: Float64[Tensor, ...]
-    transition: Float64[Tensor, ...]
+    initial: Float64[Tensor, " ..."]
+    transition: Float64[Tensor, " ..."]
     positions: int
     evaluate: Callable[[Tensor], Conditionals] = field(repr=False)
 

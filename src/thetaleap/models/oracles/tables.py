@@ -21,7 +21,7 @@ from ._common import MOST_ENTRIES, Law, OnDemand, checked_horizon, entropy_of
 class Joint(Law):
     """A table of probabilities of all sequences, under any process."""
 
-    p0: Float64[Tensor, ...]
+    p0: Float64[Tensor, " ..."]
     table: Callable[[float], Tensor] = field(repr=False)
 
     @property

@@ -89,7 +89,7 @@ def _read(path: str | Path) -> str:
         raise ValueError(f"path={str(path)!r}: byte {error.start} is not UTF-8; save the text as UTF-8") from None
 
 
-def _counts(values: Int64[Tensor, " n"], order: int, states: int) -> Float64[Tensor, ...]:
+def _counts(values: Int64[Tensor, " n"], order: int, states: int) -> Float64[Tensor, " ..."]:
     """How often each run of order + 1 values occurs, as a tensor (S,)*(order+1)."""
     code = torch.zeros(len(values) - order, dtype=torch.int64)
     for n in range(order + 1):
