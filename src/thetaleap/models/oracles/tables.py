@@ -43,8 +43,10 @@ class Joint(Law):
     def _summed(self, x: Tensor, t: Tensor, positions: Tensor) -> Float64[Tensor, "n S"]:
         """Sum the table against the likelihoods of all other positions, for rows with times of their own."""
         row, length, states = positions // self.length, self.length, self.process.states
-        each = t.repeat_interleave(length).unsqueeze(1)
-        likelihood = self.process.likelihood(x.flatten(), each).view(len(x), length, states)
+        asked = torch.zeros(x.numel(), dtype=torch.int64).index_fill(0, positions, 1).view_as(x)
+        others = asked.sum(1, keepdim=True) > asked  # the rows of a position ask about all others
+        likelihood = torch.full((*x.shape, states), torch.nan, dtype=torch.float64)
+        likelihood[others] = self.process.likelihood(x[others], t.unsqueeze(1).expand_as(x)[others].unsqueeze(1))
         result = torch.empty((len(positions), states), dtype=torch.float64)
         for position in range(length):
             here = torch.nonzero(positions % length == position).flatten()
