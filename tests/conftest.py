@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import config
 
 # virtual machines may announce AMX and not allow it: its kernels for half precision then crash
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # the test run itself is spread over the cores
+
+settings.register_profile("suite", deadline=None)  # a busy machine is no failure
+settings.load_profile("suite")
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 

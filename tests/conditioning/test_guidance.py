@@ -82,7 +82,7 @@ def two_rows(told: list[float], blind: list[float]) -> Network:
 # --- closed forms
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_labels_are_blended_as_the_formula_says(data) -> None:
     process = data.draw(st.sampled_from(PROCESSES))
@@ -100,7 +100,7 @@ def test_labels_are_blended_as_the_formula_says(data) -> None:
     torch.testing.assert_close(everywhere(everyone, x, t)[0], wanted[0], rtol=1e-12, atol=1e-14)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_positions_are_blended_as_the_formula_says(data) -> None:
     case = masked(1, (3, 3, 3))

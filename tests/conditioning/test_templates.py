@@ -25,7 +25,7 @@ def budget(solver: Solver) -> dict[str, Any]:
     return {} if solver.evaluations is None else {"nfe": 6}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_given_positions_never_change(data) -> None:
     case, solver = data.draw(st.sampled_from(PAIRS))

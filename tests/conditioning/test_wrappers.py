@@ -97,7 +97,7 @@ def softmax(row: list[float]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=ROWS, temperature=st.sampled_from([0.05, 0.5, 1.0, 2.0, 30.0]))
 def test_temperature_divides_logits(rows, temperature) -> None:
     seen = probabilities(tl.tempered(fixed(rows), temperature), len(rows))
@@ -110,7 +110,7 @@ def test_temperature_divides_logits(rows, temperature) -> None:
         assert bool((row[:, None] >= row)[values[:, None] >= values].all())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=ROWS, k=st.integers(1, 8), temperature=st.sampled_from([0.5, 1.0]))
 def test_top_k_keeps_k_values_and_all_ties(rows, k, temperature) -> None:
     seen = probabilities(tl.tempered(fixed(rows), temperature, top_k=k), len(rows))
@@ -122,7 +122,7 @@ def test_top_k_keeps_k_values_and_all_ties(rows, k, temperature) -> None:
         assert sum(p > 0 for p in got) >= min(k, possible)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=ROWS, p=st.sampled_from([1e-9, 0.1, 0.37, 0.5, 0.83, 0.999, 1.0]), temperature=st.sampled_from([0.5, 1.0]))
 def test_top_p_keeps_the_smallest_set_that_reaches_p(rows, p, temperature) -> None:
     seen = probabilities(tl.tempered(fixed(rows), temperature, top_p=p), len(rows))
@@ -156,7 +156,7 @@ def test_top_k_comes_before_top_p_and_after_temperature() -> None:
     assert int((probabilities(tl.tempered(fixed([row]), 0.25, top_p=0.55), 1) > 0).sum()) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=ROWS, k=st.sampled_from([None, 1, 2]), p=st.sampled_from([None, 0.3]))
 def test_temperature_zero_is_the_first_of_the_likeliest(rows, k, p) -> None:
     seen = probabilities(tl.tempered(fixed(rows), 0, k, p), len(rows))
@@ -304,7 +304,7 @@ def test_no_solver_writes_forbidden_values(case: Case, solver: Solver) -> None:
     assert bool(allowed[torch.arange(3), out.x].all())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_forbidden_values_never_appear(data) -> None:
     quick = [pair for pair in PAIRS if not isinstance(pair[1], tl.Uniformization)]

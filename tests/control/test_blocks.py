@@ -64,7 +64,7 @@ def templates(data, num: int, length: int = LENGTH) -> Tensor:
 # --- order, budget, given positions
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_blocks_go_from_left_to_right_within_the_budget(data) -> None:
     solver, size, num = data.draw(st.sampled_from(QUICK)), data.draw(st.integers(1, 8)), data.draw(st.integers(1, 4))
@@ -90,7 +90,7 @@ def test_blocks_go_from_left_to_right_within_the_budget(data) -> None:
     assert bool((out.nfe[given_positions.all(1)] == 0).all())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_with_counts_every_block_costs_its_steps_or_its_positions_whichever_are_fewer(data) -> None:
     """So that, with as many positions in each block as steps or more, all of the budget is used, by every sample."""
@@ -108,7 +108,7 @@ def test_with_counts_every_block_costs_its_steps_or_its_positions_whichever_are_
             assert spent == nfe
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data())
 def test_ragged_samples_do_not_depend_on_their_batch(data) -> None:
     solver, size = data.draw(st.sampled_from(QUICK)), data.draw(st.integers(1, 4))

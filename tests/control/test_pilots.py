@@ -40,7 +40,7 @@ def spoken(model: tl.oracles.MarkovChain, grid: torch.Tensor) -> tuple[int, ...]
     return tuple(expected_counts(model.process, model.length, grid).tolist())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(cuts=st.sets(st.integers(1, 1023)), schedule=st.sampled_from(SCHEDULES))
 def test_the_grid_says_the_counts(cuts: set[int], schedule: Schedule) -> None:
     model, edges = chain(1024, schedule), [0, *sorted(cuts), 1024]
@@ -62,7 +62,7 @@ def table_of(h: torch.Tensor) -> EntropyTable:
     return EntropyTable(h, 2, "FixedCount()", 1, 0, torch.zeros(2, len(h), dtype=torch.float64))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(length=st.integers(1, 8), seed=st.integers(0, 10**6), data=st.data())
 def test_the_plan_is_the_cheapest(length: int, seed: int, data: st.DataObject) -> None:
     nfe = data.draw(st.integers(1, length))

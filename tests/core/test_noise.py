@@ -46,7 +46,7 @@ def reference_philox(key: tuple[int, int], counter: tuple[int, ...]) -> list[int
     return c
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, F), sample=st.integers(0, 2**40), step=st.integers(0, 2**32), width=st.integers(1, 9))
 def test_a_uniform_is_a_function_of_its_key_alone(seed, sample, step, width) -> None:
     """Whatever the batch, the number for (seed, sample, step, label, position) is one word of one block."""
@@ -114,7 +114,7 @@ def test_choices_are_made_by_the_numbers_at_hand() -> None:
     stream.choose(torch.arange(4), 2, weights, stay=False)  # fresh ones are still to be had
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda w: sum(w) > 1e-3),
     u=st.one_of(st.floats(0, 1, exclude_max=True), st.just(1 - 2.0**-53), st.just(0.0)),

@@ -59,7 +59,7 @@ def forward(process: Process, alpha: float) -> np.ndarray:
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(u=times, seed=seeds)
 def test_score_intensity_and_likelihood(process, u, seed) -> None:
     t = tensor(u * process.schedule.horizon)
@@ -86,7 +86,7 @@ def test_score_intensity_and_likelihood(process, u, seed) -> None:
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(u=times, share=st.floats(0.0, 0.95), seed=seeds)
 def test_kernel_is_bayes_rule(process, u, share, seed) -> None:
     schedule, t = process.schedule, u * process.schedule.horizon
@@ -109,7 +109,7 @@ def test_positions_without_a_mask_stay_where_masks_go_at_any_rate() -> None:
 
 
 @EACH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(u=times, share=st.floats(0.0, 0.99), seed=seeds)
 def test_bounds_are_never_exceeded(process, u, share, seed) -> None:
     schedule, high = process.schedule, u * process.schedule.horizon

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 from scipy.spatial import KDTree
@@ -42,7 +42,6 @@ def test_statistics_are_numpys() -> None:
 
 
 @given(st.floats(-5, 5), st.floats(0, 5), st.floats(-5, 5), st.floats(0, 5))
-@settings(deadline=None)
 def test_distance_on_a_line(mean1: float, std1: float, mean2: float, std2: float) -> None:
     """``(m1 - m2)^2 + (s1 - s2)^2``."""
     parts = [torch.tensor([m], dtype=torch.float64) for m in (mean1, std1**2, mean2, std2**2)]

@@ -127,7 +127,7 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     process=st.sampled_from(["masked", "uniform", "birth-death"]),
     schedule=st.sampled_from(list(SCHEDULES)),

@@ -117,14 +117,14 @@ def test_draws_follow_the_law(model: Oracle) -> None:
     shared.test_true_samples_follow_the_law(model)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(order=st.integers(1, 3), states=st.integers(2, 3), extra=st.integers(0, 2), seed=st.integers(0, 10**6))
 def test_chains_of_any_order_agree_with_their_joint(order: int, states: int, extra: int, seed: int) -> None:
     transition = rows(seed, *[states] * (order + 1))
     shared.test_others_agree_with_their_joint(tl.oracles.markov_chain(transition, order + extra))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), length=st.integers(1, 6), states=st.integers(2, 3), seed=st.integers(0, 10**6))
 def test_trees_of_any_form_agree_with_their_joint(data, length: int, states: int, seed: int) -> None:
     parents = [-1, *(data.draw(st.integers(0, position - 1)) for position in range(1, length))]
@@ -133,7 +133,7 @@ def test_trees_of_any_form_agree_with_their_joint(data, length: int, states: int
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shape=st.sampled_from([(1, 1), (1, 5), (5, 1), (2, 3), (3, 2), (2, 4)]),
     coupling=st.floats(-3, 3),
@@ -163,7 +163,7 @@ def log_pair_messages(transition: np.ndarray, initial: np.ndarray, x: list[int])
     return scipy.special.softmax(np.array(logits), axis=1)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 1000), kept=st.floats(0, 0.9))
 def test_long_order_2_chain_does_not_underflow(seed: int, kept: float) -> None:
     """At length 1024, where what is seen can have a probability below exp(-3000)."""

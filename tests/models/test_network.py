@@ -146,7 +146,7 @@ def test_the_solver_does_not_inherit_the_network_s_precision(dtype) -> None:
     assert tl.sample(rough.model(), tl.Multistep(), nfe=6, num=100).x.shape == (100, LENGTH)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_mosaics_are_what_they_are_made_of(data) -> None:
     """Any sequence of picking samples and replacing some of them gives the rows that tables would give."""
@@ -184,7 +184,7 @@ def test_a_look_with_other_samples_in_it() -> None:
     assert torch.equal(both.probabilities(positions).view(4, 3, 2), expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.floats(-3e4, 3e4, width=32), st.lists(st.floats(-2e3, 2e3, width=32), min_size=3, max_size=3)),

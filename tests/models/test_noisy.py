@@ -47,7 +47,7 @@ def test_errors_are_independent_normals() -> None:
         assert abs(score) < 6.2, name  # normal, by the central limit theorem: 6e-10
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(order=st.permutations(range(12)), first=st.integers(0, 11), seed=st.integers(0, 2**64 - 1))
 def test_errors_are_a_function_of_the_sequence(order: list[int], first: int, seed: int) -> None:
     """Whatever the batch, the order in it, the time, and which positions are asked about."""

@@ -96,7 +96,7 @@ def test_true_samples_follow_the_law(model: Oracle) -> None:
     assert not torch.equal(model.draw(10, seed=4), x[:10])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), kept=st.floats(0, 1))
 def test_long_chain_by_forward_backward(seed: int, kept: float) -> None:
     """At length 1024, against messages passed along the whole chain."""

@@ -132,7 +132,7 @@ def joint(process: Masked | Uniform) -> Any:
 
 
 @given(st.floats(0.02, 3.0), st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_scores_of_an_oracle_come_back_as_its_conditionals(t: float, seed: int) -> None:
     model = joint(Uniform(3))
     x = torch.randint(0, 3, (4, 3), generator=torch.Generator().manual_seed(seed))
@@ -145,7 +145,7 @@ def test_scores_of_an_oracle_come_back_as_its_conditionals(t: float, seed: int) 
 
 
 @given(st.floats(0.01, 1.0), st.floats(-3, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_masked_scores_are_logits(t: float, constant: float) -> None:
     model = joint(Masked(3))
     x = torch.tensor([[3, 3, 3], [3, 0, 3], [1, 3, 2]])
@@ -155,7 +155,6 @@ def test_masked_scores_are_logits(t: float, constant: float) -> None:
 
 
 @given(st.lists(st.floats(-5, 5), min_size=4, max_size=4), st.floats(0, 60), st.integers(0, 3))
-@settings(deadline=None)
 def test_any_output_makes_a_conditional(outputs: list[float], sigma: float, present: int) -> None:
     """Even where all but nothing is left of alpha, or the ratios are those of no conditional."""
     alpha = torch.tensor([[math.exp(-sigma)]], dtype=torch.float64)

@@ -139,7 +139,7 @@ def test_equals_the_formulas(name: str, dtype: torch.dtype, off: float) -> None:
 
 
 @given(st.sampled_from(sorted(ALL)), st.lists(st.integers(0, 20), max_size=30))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_head_of_some_rows(name: str, rows: list[int]) -> None:
     sizes = ALL[name]
     module, x = randomised(sizes).double(), tokens(sizes)

@@ -89,7 +89,7 @@ def test_averages_that_are_others(tensors: Tensors, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["backbone", "module", "_orig_mod", "model"]), max_size=3))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_shared_prefix_is_dropped(parts: list[str]) -> None:
     prefix = "".join(f"{part}." for part in parts)
     tensors = dict(randomised(RADD).state_dict())
@@ -122,7 +122,7 @@ def test_bare_pickle_is_refused_and_not_run(protocol: int, tmp_path: Path) -> No
 
 
 @given(st.floats(0, 1, exclude_max=True), st.sampled_from(["a.safetensors", "a.pth", "old.pth"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_cut_short(share: float, name: str) -> None:
     tensors = dict(randomised(RADD).state_dict())
     with TemporaryDirectory() as folder:

@@ -142,7 +142,7 @@ def test_samples_are_clean_tokens(solver: Method, case: Case) -> None:
     assert int(out.x.max()) < case.model.process.states
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     pair=st.sampled_from([pair for pair in PAIRS if pair[0].evaluations is not None]),
     nfe=st.integers(3, 20),

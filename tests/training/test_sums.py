@@ -37,7 +37,7 @@ def solved(question: str) -> int:
 
 
 @given(st.integers(0, 2**53), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_problems_are_right_and_fit(seed: int, held_out: bool) -> None:
     made = problem(seed, held_out)
     assert made == problem(seed, held_out)
