@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from itertools import islice
 from types import FunctionType, SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -22,6 +23,8 @@ sizes = functools.partial(jaxtyping.jaxtyped, "context")
 """Within it, axes of one name have one size."""
 
 
+FEW = 8
+"""Items of a collection by which it is judged; beartype takes one at random."""
 _plain: set[type] = set()
 """Classes whose instances are all alike to a check."""
 
@@ -33,10 +36,10 @@ def kind(value: Any) -> Any:
         return cls
     if cls is torch.Tensor:
         return value.dtype, value.shape
-    if cls is tuple or cls is list:
-        return (cls, *map(kind, value))
-    if cls is dict:
-        return (cls, *map(kind, value.items()))
+    if cls is tuple:
+        return (len(value), *map(kind, value[:FEW]))
+    if cls is list or cls is dict:
+        return (cls, *map(kind, islice(value.items() if cls is dict else value, FEW)))
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return cls, value.dtype, tuple(value.shape)
     if isinstance(value, (str, type)):  # a Literal asks for strings
