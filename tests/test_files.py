@@ -23,7 +23,8 @@ CARD = {"model": "chain64", "solver": "Euler()", "seed": 3}
 def samples(num: int = 3, length: int = 4, largest: int = 50257) -> Samples:
     x = torch.arange(num * length).view(num, length)
     x[-1, -1] = largest
-    return Samples(x, *[torch.arange(num) + 10] * 3, {})
+    once = torch.arange(num) + 10
+    return Samples(x, once, once, once, {})
 
 
 def test_parquet(tmp_path: Path) -> None:

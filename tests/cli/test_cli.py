@@ -115,7 +115,7 @@ def test_budget_and_grid(tmp_path: Path, given: dict[str, Any]) -> None:
     ("options", "nfe", "given"),
     [((), None, {}), (("--nfe", "5"), 5, {}), (("--template", "3 _ 4" + " 5" * 58), None, {"positions": 4})],
 )
-def test_auto_is_the_default(tmp_path: Path, options: tuple[str, ...], nfe: int | None, given: dict[str, int]) -> None:
+def test_auto_is_the_default(tmp_path: Path, options: tuple[str, ...], nfe: int | None, given: dict[str, Any]) -> None:
     """It says what it took in a line; --why says what was measured."""
     out, model = tmp_path / "x.jsonl", tl.load("chain64")
     advice = tl.recommend(model, nfe, **given)

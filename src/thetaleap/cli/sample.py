@@ -255,7 +255,8 @@ class Kept:
         whole = [(one.x, one.nfe, one.spent, one.rounds) for one in self.batches[:-1]]
         if not whole:
             return None
-        return Samples(*(torch.cat(parts).cpu() for parts in zip(*whole, strict=True)), {})
+        x, nfe, spent, rounds = (torch.cat(parts).cpu() for parts in zip(*whole, strict=True))
+        return Samples(x, nfe, spent, rounds, {})
 
 
 def _check_format(model: Denoiser, out: Path | None) -> None:
