@@ -61,11 +61,8 @@ ROWS = [
 
 def drawn(model: Any, solver: Method, grid: Tensor, num: int, window: Any, race: bool = True) -> tuple[Tensor, ...]:
     """Samples, rounds and evaluations."""
-    state = None
     with torch.no_grad():
-        for state in parallel.run(model, control_of(solver), grid, Stream(0, 0, num, race=race), window=window):
-            pass
-    assert state is not None
+        *_, state = parallel.run(model, control_of(solver), grid, Stream(0, 0, num, race=race), window=window)
     return state.x, state.reverse.rounds.double(), state.reverse.spent.double()
 
 

@@ -217,9 +217,10 @@ def sample(
         [end.reverse.rounds for end in ends],
     )
     x, used, spent, rounds = (_joined(parts) for parts in ([end.x for end in ends], *counts))
-    spacing = None if grid is None else getattr(grid, "__name__", None) or times.tolist()
+    spacing = None if grid is None or exact else getattr(grid, "__name__", None) or times.tolist()
     walk = {"nfe": nfe, "steps": steps, "tolerance": tolerance, "grid": spacing, "delta": delta, "first": first or None}
-    card = {"model": about or _description(model), "solver": repr(chosen), **walk, "seed": seed, "version": __version__}
+    draws = {"exact": exact or None, "window": window, "seed": seed, "version": __version__}
+    card = {"model": about or _description(model), "solver": repr(chosen), **walk, **draws}
     card = {key: value for key, value in card.items() if value is not None}
     shares = {name: float(share) for name, share in info.items()}
     return Samples(x, used, spent, rounds, shares, _source(model), card)
