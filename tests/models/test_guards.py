@@ -51,6 +51,14 @@ class Holder:
         return self.net(x, t)
 
 
+class Other:
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+
+    def said(self, x: Tensor, t: Tensor) -> Tensor:
+        return self.net(x, t)
+
+
 GLOBAL = Net(nn.Dropout(0.1))
 WAYS: dict[str, Callable[[Net], Callable[..., Tensor]]] = {
     "module": lambda net: net,
@@ -59,21 +67,34 @@ WAYS: dict[str, Callable[[Net], Callable[..., Tensor]]] = {
     "global": lambda net: lambda x, t: GLOBAL(x, t),
     "partial": lambda net: partial(lambda net, x, t: net(x, t), net),
     "method": lambda net: net.bound,
+    "method of something else": lambda net: Other(net).said,
     "object": lambda net: Holder(net),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layer", [nn.Dropout(0.1), nn.BatchNorm1d(16)], ids=["dropout", "batch norm"])
-def test_a_module_in_training_mode_is_found_without_running_it(way, layer) -> None:
+def test_a_module_in_training_mode_is_found_before_it_acts(way, layer) -> None:
     net = GLOBAL if way == "global" else Net(layer)
     net.train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    with pytest.raises(ValueError, match=r"network=.*(Dropout|BatchNorm1d) is in training mode.*call \.eval\(\)"):
+    with pytest.raises(
+        ValueError, match=r"network: its (Dropout|BatchNorm1d) runs in training mode.*call \.eval\(\) on the Net"
+    ):
         run(made(WAYS[way](net)))
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     net.eval()
     assert torch.equal(run(made(WAYS[way](net))).x, run(made(WAYS[way](net))).x)
+
+
+def test_a_module_in_training_mode_that_does_not_run_is_no_mistake() -> None:
+    both = nn.ModuleDict({"live": Net(nn.Dropout(0.1)).train(), "average": Net(nn.Dropout(0.1)).eval()})
+    model = made(lambda x, t: both["average"](x, t))
+    assert torch.equal(run(model).x, run(model).x)
+    both["average"].train()
+    with pytest.raises(ValueError, match="runs in training mode"):
+        run(model)
+    assert not any(part._forward_pre_hooks for part in both.modules()), "nothing is left behind"
 
 
 def test_randomness_that_no_layer_tells_of_is_found_by_evaluating_twice() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -72,6 +73,8 @@ def explained(what: str, function: Function, mask: int | None = None) -> Functio
     def call(*inputs: Tensor, **more: Tensor) -> Any:
         try:
             return function(*inputs, **more)
+        except InTrainingMode:
+            raise
         except Exception as error:  # whatever it is, it is the network's
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(_complaint(what, function, mask, error, inputs, more)) from error
@@ -128,7 +131,7 @@ def _parts(thing: Any) -> Iterator[Any]:
     if isinstance(thing, partial):
         yield from (thing.func, *thing.args, *thing.keywords.values())
     elif isinstance(thing, MethodType):
-        yield from (thing.__self__, thing.__func__)
+        yield from (thing.__self__, thing.__func__, *getattr(thing.__self__, "__dict__", {}).values())
     elif isinstance(thing, FunctionType):
         for cell in thing.__closure__ or ():
             try:
@@ -141,18 +144,37 @@ def _parts(thing: Any) -> Iterator[Any]:
         yield from getattr(thing, "__dict__", {}).values()
 
 
-def require_eval_mode(what: str, function: Function) -> bool:
-    """Raise ``ValueError`` if layers of a network that act otherwise in training are there to train; whether any is."""
-    modules = [(whole, part) for whole in modules_in(function) for part in whole.modules() if part.training]
-    for whole, part in modules:
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) or (
-            isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
-        ):
-            raise ValueError(
-                f"{what}={name_of(function)}: its {type(part).__name__} is in training mode, so that samples are not a "
-                f"function of the seed; call .eval() on the {type(whole).__name__} first"
-            )
-    return bool(modules)
+class InTrainingMode(ValueError):
+    """A layer that acts otherwise in training was about to do so."""
+
+
+def layers_in_training(function: Function) -> dict[nn.Module, str]:
+    """Layers that a function may use and that are in training mode, with the name of the module that they are of."""
+    return {part: name_of(whole) for whole in modules_in(function) for part in whole.modules() if part.training}
+
+
+@contextmanager
+def watched(what: str, layers: dict[nn.Module, str]) -> Iterator[None]:
+    """Raise an error when one of `layers` is run that acts otherwise in training, before it does."""
+
+    def stop(layer: nn.Module, inputs: Any) -> None:
+        raise InTrainingMode(
+            f"{what}: its {type(layer).__name__} runs in training mode, so that samples are not a function of the seed; "
+            f"call .eval() on the {layers[layer]} first"
+        )
+
+    hooks = [layer.register_forward_pre_hook(stop) for layer in layers if _differs(layer)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _differs(layer: nn.Module) -> bool:
+    """Whether it acts otherwise in training."""
+    dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
+    return dropout or isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
 # --- what a network says

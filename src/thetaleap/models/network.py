@@ -16,7 +16,7 @@ from ..core.checks import as_device, finite, is_whole, require, require_count, r
 from ..core.evaluation import Conditionals, Dense, Duplicates
 from ..core.processes import Process, require_process
 from ..core.times import at
-from .guards import explained, fitted, probe, require_eval_mode
+from .guards import explained, fitted, layers_in_training, probe, watched
 
 Inputs = Callable[..., Tensor]
 """``f(x, t)``, or ``f(x, t, label)``."""
@@ -123,18 +123,21 @@ class Network:
 
     def inspect(self, given: Int64[Tensor, " d"] | None = None) -> None:
         """Raise an error if the network cannot be meant as it is. What it says at the start of a sample, of which a
-        template may be `given`, is looked at before the first run, and again when it has gone to training mode."""
+        template may be `given`, is looked at before the first run, and again when some of it has gone to training mode."""
         if self.name or not isinstance(self.evaluate, Whole | Split):
             return
         parts = self.evaluate.parts()
-        training = sum(require_eval_mode(name, part) for name, part in parts.items()) > 0
+        layers = {layer: whole for part in parts.values() for layer, whole in layers_in_training(part).items()}
+        training = frozenset(map(id, layers))
         if _INSPECTED.get(self.evaluate) == training:
             return
         mask = self.process.mask
         careful = {name: explained(name, part, None if name == "head" else mask) for name, part in parts.items()}
         plain = replace(self, evaluate=replace(self.evaluate, **careful), labels=torch.zeros(1, dtype=torch.int64))
         plain = plain if self.valid is None else replace(plain, valid=self.valid[:1])
-        probe(plain, " and ".join(parts), self.posterior, given)
+        what = " and ".join(parts)
+        with watched(what, layers):
+            probe(plain, what, self.posterior, given)
         _INSPECTED[self.evaluate] = training
 
     def padded(self, valid: Bool[Tensor, "num d"]) -> Network:
@@ -170,8 +173,8 @@ class Network:
         return LeaveOneOut(said, x, inputs[1], self.process) if self.posterior else said
 
 
-_INSPECTED: WeakKeyDictionary[Whole | Split, bool] = WeakKeyDictionary()
-"""What has been looked through, and whether something in it was in training mode then."""
+_INSPECTED: WeakKeyDictionary[Whole | Split, frozenset[int]] = WeakKeyDictionary()
+"""What has been looked through, and which layers of it were in training mode then."""
 
 
 def from_network(
