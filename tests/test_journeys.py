@@ -142,7 +142,7 @@ def test_own_text(user: User) -> None:
         f"thetaleap train text.txt --out runs/own --steps 20 {SIZES}",
         "thetaleap sample runs/own --num 3",
         "thetaleap sample runs/own --solver tweedie --nfe 4 --num 2 --template 'who __ there'",
-        "thetaleap compare cube3 --nfe 4 --solvers tweedie,multistep",
+        "thetaleap compare runs/own --nfe 2 --solvers tweedie,multistep --num 20",
         "thetaleap sample runs/own --nfe 4 --num 8 --out own.jsonl",
         "thetaleap evaluate own.jsonl",
         "thetaleap sample mnist --nfe 2 --solver tweedie --num 3 --labels 7 --guidance 1 --out sevens.png",
@@ -158,7 +158,7 @@ def test_own_text(user: User) -> None:
     assert len(shown.out.split("\nmodel ")[0].splitlines()) == 4, "three samples below a head"
     assert [line.split(maxsplit=2)[2] for line in filled.out.splitlines()[1:3]] == filled_in(filled.out)
     assert compared.code == 0
-    assert all(name in compared.out for name in ("tweedie", "multistep", "wrote runs/compare-cube3/"))
+    assert all(name in compared.out for name in ("tweedie", "multistep", "wrote runs/compare-runs-own/"))
     assert written.out.splitlines()[-1].split() == ["file", "own.jsonl"]
     rows = [json.loads(line) for line in (user.folder / "own.jsonl").read_text().splitlines()]
     assert all(len(row["text"]) == 12 and set(row["text"]) <= set(TEXT) for row in rows)
@@ -168,11 +168,11 @@ def test_own_text(user: User) -> None:
     assert steered.code == 0
     assert (user.folder / "sevens.png").read_bytes().startswith(b"\x89PNG")
     assert (device.code, device.out) == (2, "")
-    assert device.err == "error: --device cuda:9: there is no such device here; there is cpu\n"
+    assert device.err == "error: --device cuda:9: there is none here; give cpu\n"
     assert (template.code, template.out) == (2, "")
     assert template.err.startswith("error: --template 'who ~~ there': text[4]='~': not in the alphabet; use ")
     assert (folder.code, folder.out) == (2, "")
-    assert folder.err.startswith("error: MODEL runs/owm: ")
+    assert folder.err.startswith("error: MODEL runs/owm: there is no such folder; give one of thetaleap train")
 
 
 def filled_in(text: str) -> list[str]:
@@ -198,15 +198,15 @@ def test_chat(user: User) -> None:
 
 
 def test_interrupted_sampling(user: User) -> None:
-    command = "thetaleap sample sums --nfe 4 --num 1000 --batch-size 1 --out many.npy"
-    said = user.interrupts(command, "auto: ", 0.5)
+    command = "thetaleap sample sums --nfe 4 --num 2000 --batch-size 1 --out many.npy"
+    said = user.interrupts(command, "auto: ", 2.5)
     assert said.code == 130, said.err
     went, go_on = said.err.splitlines()
     done = int(went.split()[1])
-    assert went == f"interrupted: {done} of 1000 samples were finished, and are in many.npy"
-    assert go_on == f"to go on: {command.replace(' --num 1000', '')} --first {done} --num {1000 - done}"
+    assert went == f"interrupted: {done} of 2000 samples were finished, and are in many.npy"
+    assert go_on == f"to go on: {command.replace(' --num 2000', '')} --first {done} --num {2000 - done}"
     few = f"thetaleap sample sums --nfe 4 --num {done} --out few.npy"
-    more = go_on.removeprefix("to go on: ").replace(f"--num {1000 - done}", "--num 2").replace(" --batch-size 1", "")
+    more = go_on.removeprefix("to go on: ").replace(f"--num {2000 - done}", "--num 2").replace(" --batch-size 1", "")
     again, added = user.types(few, more)
     assert (again.code, added.code) == (0, 0), added.err
     tokens = "import numpy as np; a, b = np.load('few.npy'), np.load('many.npy'); print(len(b) - len(a), (a == b[:-2]).all())"

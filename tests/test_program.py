@@ -37,3 +37,24 @@ def test_the_module_is_the_program() -> None:
     command = [sys.executable, "-m", "thetaleap", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "reproduce" in done.stdout
+
+
+def test_a_pipe_that_ends_early(tmp_path: Path) -> None:
+    """No traceback, nothing about it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        command = [sys.executable, "-m", "thetaleap", "models"]
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_completion_and_lists_come_without_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['thetaleap', 'sample', 'x', '--so']; from thetaleap.__main__ import run\ntry: run()\n"
+    )
+    code += "finally: assert not {'torch', 'matplotlib'} & set(sys.modules)"
+    asked = {"_THETALEAP_COMPLETE": "complete_bash", "COMP_WORDS": "thetaleap sample x --so", "COMP_CWORD": "3"}
+    command, env = [sys.executable, "-c", code], {**os.environ, **asked}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["--solver"]

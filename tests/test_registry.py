@@ -225,11 +225,11 @@ def test_an_added_solver_is_sampled_with_its_options(said: dict[str, list[Any]])
         "in (0, 1), for rk2 in (0, 1]. For rk2, trapezoidal, exponential-trapezoidal, bold, seeded, demanding." in help
     )
     assert "[default: 0.5 or high]" in help
-    assert "--boldness=3: trapezoidal has no such option; it has --theta, --rule, --align" in bad(
+    assert "--boldness 3: trapezoidal has no such option; it has --theta, --rule, --align" in bad(
         said, f"{DRAW} trapezoidal --boldness 3"
     )
     # a name that others have with another type is read by each for itself
-    assert bad(said, f"{DRAW} trapezoidal --theta high") == "--theta='high': give a number"
+    assert bad(said, f"{DRAW} trapezoidal --theta high") == "--theta high: give a number"
 
 
 def test_an_added_solver_may_ask_for_an_option(said: dict[str, list[Any]]) -> None:

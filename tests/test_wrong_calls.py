@@ -62,7 +62,7 @@ MODELS = """
 tl.load(None)                                               | name=None: give the name of a model
 tl.load("chain")                                            | model='chain': did you mean 'chain64'?
 tl.load("trained:")                                         | model='trained:': say where it is, as in trained:folder
-tl.load("trained:nowhere")                                  | source='nowhere': holds no weights.safetensors
+tl.load("trained:nowhere")                                  | source='nowhere': there is no such folder
 tl.load("chain64", length=8)                                | length=8: chain64 has no such option
 tl.load("shakespeare", length="long")                       | length='long': give a whole number
 tl.load("shakespeare", device="gpu")                        | device='gpu': there is none

@@ -113,7 +113,9 @@ def save(path: Path, samples: Samples, force: bool = False) -> None:
     """Check `path`, and write `samples` with their own card."""
     check_target(path, force, "path", "force=True")
     if path.suffix.lower() != PNG:
-        return write(path, samples, samples.card)
+        spelt = samples.source is not None and samples.source.tokenizer is not None
+        require(spelt or path.suffix.lower() != ".txt", "path", str(path), "the model has no text; use another ending")
+        return write(path, samples, samples.card, samples.text if spelt else None)
     require(samples.source is not None, "path", str(path), "only what sample gave can be drawn; use another ending")
     assert samples.source is not None
     return write_pictures(path, mosaic(pictures(samples.source, samples.x)), samples.card)

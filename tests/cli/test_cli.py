@@ -20,7 +20,8 @@ from typer.testing import CliRunner, Result
 
 import thetaleap as tl
 from thetaleap import cli, files, sampling
-from thetaleap.cli.base import COMMANDS
+from thetaleap.cli.base import COMMANDS, command_of
+from thetaleap.cli.completion import outline
 from thetaleap.cli.sample import AS_NEEDED, PREVIEW, sample
 from thetaleap.control import Method, control_of
 from thetaleap.core.processes import Masked, RateMatrix, Uniform
@@ -323,6 +324,40 @@ def test_help_has_an_example(command: str) -> None:
     text = ran(command, "--help")
     assert f"Example: thetaleap {command}" in text
     assert command in ran("--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_short_for_it_too_and_shows_flags_as_flags(command: str) -> None:
+    text = ran(command, "-h")
+    assert text == ran(command, "--help")
+    options = [line.split() for line in text.splitlines() if re.match(r"│ +(\* +)?--", line)]
+    assert options
+    assert not [word for words in options for word in words[:5] if re.fullmatch(r"<\w+>", word)]
+    assert "-h" in next(words for words in options if "--help" in words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_completion_knows_the_options(command: str) -> None:
+    """Those of the command, though it is not imported."""
+    real, light = command_of(command), outline(command)
+    spelt = {(one.param_type_name, *one.opts, getattr(one, "is_flag", False)) for one in real.params}
+    assert {(one.param_type_name, *one.opts, getattr(one, "is_flag", False)) for one in light.params} == spelt
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("sam", ["sample"]),
+        ("sample cha", ["chain64", "chain2-64"]),
+        ("sample chain64 --solv", ["--solver"]),
+        ("sample chain64 --solver a", ["auto", "adams-bashforth"]),
+        ("chat llada:x --planner low", ["low-discrepancy"]),
+        ("train x --comp", ["--compiled"]),
+    ],
+)
+def test_completion(line: str, words: list[str]) -> None:
+    asked = {"_THETALEAP_COMPLETE": "complete_bash", "COMP_WORDS": f"thetaleap {line}"}
+    assert call(**asked, COMP_CWORD=str(len(line.split()))).stdout.split() == words
 
 
 def test_help_says_whose_hyper_parameter_it_is() -> None:

@@ -35,19 +35,18 @@ def test_compare_with_samples_of_a_file(tmp_path: Path) -> None:
     assert "9 samples that were given" in " ".join(again.split())
     assert not (tmp_path / "d" / "reference.npy").exists()
     np.save(tmp_path / "wide.npy", np.zeros((9, 4), dtype=np.int64))
-    assert "reference=(9, 4): give whole numbers of shape (samples, 3)" in failed(
-        *few, "--reference", tmp_path / "wide.npy"
-    )
+    wide = tmp_path / "wide.npy"
+    assert f"--reference {wide}: give whole numbers of shape (samples, 3)" in failed(*few, "--reference", wide)
     assert "there is no such file" in failed(*few, "--reference", tmp_path / "none.npy")
-    assert "ending of reference" in failed(*few, "--reference", "modle")
+    assert "--reference modle: let it end with one of" in failed(*few, "--reference", "modle")
 
 
 def test_compare_refuses(tmp_path: Path) -> None:
-    assert "solvers='tweedy': did you mean 'tweedie'" in failed("compare", "cube3", "--solvers", "tweedy")
+    assert "--solvers tweedy: did you mean 'tweedie'" in failed("compare", "cube3", "--solvers", "tweedy")
     typo = failed("compare", "cube3", "--solvers", "auto,Multistep(wieght=0.5)")
     assert "there is no 'wieght'; did you mean 'weight'? Multistep has weight, window" in typo
     assert "the name='Multstep': did you mean 'Multistep'" in failed("compare", "cube3", "--solvers", "Multstep()")
     assert "cannot be read" in failed("compare", "cube3", "--solvers", "Multistep(weight=")
     assert "did you mean 'cube3'" in failed("compare", "cube33")
-    assert "nfe='4,x'" in failed("compare", "cube3", "--nfe", "4,x")
+    assert "--nfe 4,x: " in failed("compare", "cube3", "--nfe", "4,x")
     assert "plans are for masked models" in failed("compare", "cube3-uniform", "--plan")

@@ -92,7 +92,8 @@ class Commands(TyperGroup):
 def command_of(name: str) -> Any:
     """The command itself, with all its options."""
     function = Target(f"{__package__}.{COMMANDS[name]}").load()
-    for one in inspect.signature(function, eval_str=True).parameters.values():
+    function.__signature__ = signature = inspect.signature(function, eval_str=True)
+    for one in signature.parameters.values():
         kind, option = get_args(one.annotation)[:2]
         kinds = [each for each in get_args(kind) or (kind,) if each in METAVARS]
         if option.metavar is None and kinds:

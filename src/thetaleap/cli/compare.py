@@ -16,7 +16,7 @@ from ..evaluation.contenders import Contender, contenders_of, default_contenders
 from ..models import load
 from ..planners import FixedCount, LowDiscrepancy
 from ..solvers import Multistep, Solver, Tweedie
-from .base import print_report, require_folder
+from .base import default_folder, print_report, require_folder
 from .options import SEED, parse_budgets
 
 ALL = "all"
@@ -38,9 +38,12 @@ def compare(
         typer.Argument(help="A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them.", metavar="MODEL"),
     ],
     solvers: Annotated[
-        str | None, typer.Option(help=SOLVERS, show_default="all for oracles, else a choice, auto first")
+        str | None,
+        typer.Option(help=SOLVERS, metavar="NAME,NAME,...", show_default="all for oracles, else a choice, auto first"),
     ] = None,
-    nfe: Annotated[str, typer.Option(help="Budgets in evaluations, with commas between.")] = "4,8,16",
+    nfe: Annotated[
+        str, typer.Option(help="Budgets in evaluations, with commas between.", metavar="N,N,...")
+    ] = "4,8,16",
     reference: Annotated[
         str | None,
         typer.Option(help=REFERENCE, metavar="FILE", show_default="the truth of oracles, else the model, exactly"),
@@ -62,7 +65,7 @@ def compare(
     Example: [cyan]thetaleap compare chain64 --solvers 'auto,tweedie,Multistep(window=2)' --nfe 4,8[/]
     """
     budgets = parse_budgets(nfe)
-    folder = require_folder(out or Path("runs") / f"compare-{model.replace(':', '-').replace('/', '-')}")
+    folder = require_folder(out or default_folder("compare", model))
     given: Any = reference
     if reference not in (None, comparison.MODEL):
         given, _ = files.read_samples(Path(str(reference)), "reference")

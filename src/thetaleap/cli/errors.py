@@ -32,7 +32,7 @@ class Typed(NamedTuple):
 TYPED: ContextVar[Any] = ContextVar("typed", default=None)
 """What is run, once that is known."""
 _CALL = r"\w*\((?:[^()]|\([^()]*\))*\)"
-_VALUE = rf"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|{_CALL}|[^\s:;,()]+"
+_VALUE = rf"'(?:[^'\\]|\\.)*'|'.*?\.\.\.|\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|{_CALL}|[^\s:;,()]+"
 _HEAD = re.compile(rf"(?P<end>ending of )?-*(?P<name>\w[\w-]*)=(?P<value>{_VALUE})(?=: |, line | with | on )")
 _INSIDE = re.compile(
     rf"(?<=[^,] )(?P<name>\w+)=(?P<value>{_VALUE})|(?<=leave )(?P<left>\w+)(?= out)|(?<![-\w])(?P<word>nfe)(?![\w=])"

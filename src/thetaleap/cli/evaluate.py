@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ..core.checks import require, require_count
+from ..core.checks import as_device, require, require_count
 from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, judge
 from ..evaluation.samples import (
     IGLM,
@@ -21,7 +21,6 @@ from ..evaluation.samples import (
     read_texts,
     read_tokens,
 )
-from .options import require_device
 
 HELP = (
     f"Another model's opinion. Of text: {SMOLLM2} (offline; a package to install), {', '.join(NAMES)}, a hub id or a "
@@ -78,7 +77,7 @@ def evaluate(
     Example: [cyan]thetaleap evaluate x.parquet --judge smollm2 --reference input.txt[/]
     """
     if device is not None:
-        require_device(device)
+        as_device(device)
     if template is not None and prefix is not None:
         raise ValueError(f"--template {template} and --prefix {prefix}: give one of them")
     if critic is None or critic == IGLM:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.markup import escape
 
@@ -46,22 +45,7 @@ def opened(model: str, **options: Any) -> Any:
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if "dtype" in given:
         require_choice("dtype", given["dtype"], DTYPES)
-        given["dtype"] = getattr(torch, given["dtype"])
-    if "device" in given:
-        require_device(given["device"])
     return load(model, **given)
-
-
-def require_device(name: str) -> None:
-    """Raise ``ValueError`` unless this machine has such a device."""
-    try:
-        torch.empty(0, device=name).cpu()  # only an attempt tells
-    except (AssertionError, NotImplementedError, RuntimeError):
-        kind = torch.accelerator.current_accelerator()
-        there = [] if kind is None else [f"{kind.type}:{n}" for n in range(torch.accelerator.device_count())]
-        raise ValueError(
-            f"device={name!r}: there is no such device here; there is {', '.join(['cpu', *there])}"
-        ) from None
 
 
 def parse_budgets(text: str) -> list[int]:

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ..core.checks import require, require_choice
+from ..core.checks import as_device, require, require_choice
 from ..evaluation.choice import flag
 from .base import default_folder, print_report, require_folder, table_of
-from .options import DEVICE, DTYPE, SEED, option, parse_budgets, require_device
+from .options import DEVICE, DTYPE, SEED, option, parse_budgets
 
 
 def _asked(help: str, *names: str, metavar: str | None = None) -> Any:
@@ -71,7 +71,7 @@ def reproduce(
         return
     require_choice("experiment", name, EXPERIMENTS)
     if device is not None:
-        require_device(device)
+        as_device(device)
     more: dict[str, Any] = {key: value for key, value in given.items() if value is not None and value is not False}
     more |= {} if nfe is None else {"budgets": parse_budgets(nfe)}
     for key, value in more.items():

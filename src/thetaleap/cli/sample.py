@@ -22,7 +22,7 @@ from ..conditioning.wrappers import constrained, guided, tempered
 from ..control import Blocks, Method
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
-from ..core.free import FREE
+from ..core.free import FREE, read_tokens
 from ..evaluation.choice import AUTO, GRIDS, Budget, choose
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..registry import SOLVERS, full_name
@@ -316,7 +316,7 @@ def _shaped(
     for name, text in (("allow", allow), ("forbid", forbid)):
         if text is not None:
             with about(name, text):
-                model = constrained(model, **{name: _tokens(model, text)})
+                model = constrained(model, **{name: read_tokens(model, name, text)})
     if temperature is None and top_k is None and top_p is None:
         return model
     return tempered(model, 1.0 if temperature is None else temperature, top_k, top_p)
@@ -335,16 +335,6 @@ def _guided(model: Denoiser, labels: str | None, guidance: float | None, numbers
     every = [int(part) for part in parts]
     with about("labels", labels):
         return guided(model, guidance or 0.0, [every[n % len(every)] for n in numbers])
-
-
-def _tokens(model: Denoiser, text: str) -> list[int]:
-    """The tokens of `text`, or the numbers in it where a model has no text."""
-    tokenizer = getattr(model, "tokenizer", None)
-    if tokenizer is not None:
-        return tokenizer.encode(text)
-    if not all(word.isdigit() for word in text.split()):
-        raise ValueError("this model has no text; give numbers with spaces between")
-    return [int(word) for word in text.split()]
 
 
 def show(model: Denoiser, samples: Samples, first: int) -> None:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
-import shutil
-import sys
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
-from ..core.checks import require, require_choice, require_number
+from ..core.checks import as_device
 from ..core.fields import knob_of
-from ..core.progress import progress_bar
-from ..training import trainer
-from ..training.data import LEVELS, SIDE, TOKENIZERS, read_corpus
-from ..training.export import export
-from ..training.sums import LENGTH, Sums
-from ..training.trainer import Recipe
+from ..training.data import LEVELS, SIDE, TOKENIZERS
+from ..training.run import STORED, run_on
+from ..training.trainer import Recipe, reached
 from .base import METAVARS, print_lines, require_folder
-from .errors import about, retyped
-from .options import extended, option, require_device
+from .errors import retyped
+from .options import extended, option
 
 DATA = "Text, a .npy or .parquet file of token rows, or MNIST's idx file of images (.gz or not); sums: word problems."
 WORDS = f"Of text: {', '.join(TOKENIZERS)} (as bpe:1024, with the number of tokens); pixels for images."
-STORED = ("float32", "bfloat16", "float16")
 
 
 def _recipe() -> dict[str, Any]:
@@ -53,9 +45,7 @@ def train(
     side: Annotated[int, typer.Option(help="Height and width of images: 28, 14 or 7.")] = SIDE,
     device: Annotated[str, typer.Option(help="Where to train, as in cuda:0.", metavar="DEVICE")] = "cpu",
     every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 180.0,
-    about_data: Annotated[
-        str | None, typer.Option("--about", help="What the data is, for the card.", show_default="its name")
-    ] = None,
+    about: Annotated[str | None, typer.Option(help="What the data is, for the card.", show_default="its name")] = None,
     store: Annotated[
         str, typer.Option(help="Precision of the weights in the file.", metavar="|".join(STORED))
     ] = "float32",
@@ -70,33 +60,24 @@ def train(
 
     On several devices: [cyan]accelerate launch --num_processes 2 -m thetaleap train ...[/]
     """
-    require_choice("store", store, STORED)
-    require_number("every", every, 0, math.inf, closed="low")
-    require_device(device)
+    as_device(device)
     require_folder(out)
     given = {name: value for name, value in options.items() if value is not None}
-    _require_compiler(given.get("compiled", False), device)
+    reading = {"tokenizer": tokenizer, "levels": levels, "side": side}
+    usual = {"tokenizer": None, "levels": LEVELS, "side": SIDE, "store": "float32", **asdict(Recipe())}
+    told = [flag(key, value) for key, value in {**reading, "store": store, **given}.items() if value != usual[key]]
+    command = " ".join(["thetaleap train", data.name, "--out", out.name, *told])
+    place = {"device": device, "every": every, "about": about, "store": store}
     try:
-        corpus = Sums() if str(data) == "sums" else read_corpus(data, tokenizer, levels, side)
-        rows = LENGTH if isinstance(corpus, Sums) else corpus.length or Recipe().length
-        recipe = Recipe(**{"length": rows, **given})
-        with about("data", data):
-            corpus.check(recipe.length)
-        kept, unseen = corpus.split()
-        run = _trained(kept, recipe, out, device, every)
-        if run.spread is not None and not run.spread.writes:
-            return
-        chosen = {"tokenizer": tokenizer, "levels": levels, "side": side, "store": store, **given}
-        usual = {"tokenizer": None, "levels": LEVELS, "side": SIDE, "store": "float32", **asdict(Recipe())}
-        told = [_flag(name, value) for name, value in chosen.items() if value != usual[name]]
-        command = " ".join(["thetaleap train", data.name, "--out", out.name, *told])
-        card = export(run, unseen, out, about_data or data.name, getattr(torch, store), command)
+        card = run_on(data, out, reading, given, **place, lines=True, command=command)
     except KeyboardInterrupt:
-        step = trainer.reached(out)
+        step = reached(out)
         went = "nothing was trained yet" if step is None else f"what was trained, {step} steps, is kept in {out}"
-        if os.environ.get("RANK", "0") == "0":
+        if os.environ.get("RANK", "0") == "0":  # of several processes, one says it
             typer.echo(f"interrupted: {went}\nto go on: {retyped()}", err=True)
         raise typer.Exit(130) from None
+    if card is None:
+        return
     bound = card["held-out bound"]
     bits = f"{bound['bits per token']:.3f} bits per token, +- {bound['standard error']:.3f}"
     if "bits per character" in bound:
@@ -111,27 +92,5 @@ def train(
     )
 
 
-def _trained(corpus: Any, recipe: Recipe, out: Path, device: str, every: float) -> trainer.Run:
-    """The run at its end, with reports on the way."""
-    with progress_bar(None, "training", recipe.steps) as advance:
-        reached = 0
-
-        def report(step: int, loss: float, left: float) -> None:
-            nonlocal reached
-            bits = f"{loss / math.log(2):.3f} bits per token"
-            advance(step - reached, bits)
-            reached = step
-            if not sys.stderr.isatty() and (step % 100 == 0 or step == recipe.steps):
-                typer.echo(f"step {step} of {recipe.steps}: {bits}, {left / 60:.0f} min left", err=True)
-
-        return trainer.train(corpus, recipe, out, device=device, every=every, report=report)
-
-
-def _require_compiler(compiled: bool, device: str) -> None:
-    there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
-    remedy = "there is no C++ compiler here; leave it out, or install g++"
-    require(there or not compiled or not device.startswith("cpu"), "compiled", True, remedy)
-
-
-def _flag(name: str, value: Any) -> str:
+def flag(name: str, value: Any) -> str:
     return f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")

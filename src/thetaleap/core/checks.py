@@ -46,10 +46,11 @@ def as_device(value: Any) -> Any:
 
     try:
         device = torch.device(value)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        why = str(error).strip().split("\n")[0]
-        raise ValueError(f"device={shown(value)}: there is none ({why}); give one, as in 'cpu' or 'cuda:0'") from None
+        torch.empty(0, device=device).cpu()  # only an attempt tells
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        kind = torch.accelerator.current_accelerator()
+        others = [] if kind is None else [f"{kind.type}:{n}" for n in range(torch.accelerator.device_count())]
+        raise ValueError(f"device={shown(value)}: there is none here; give {' or '.join(['cpu', *others])}") from None
     return device
 
 

@@ -33,7 +33,12 @@ def read_template(model: Denoiser, text: str, gap: str = GAP, argument: str = "t
     parts = [[FREE] * len(piece) if piece[0] == gap else read_tokens(model, argument, piece) for piece in pieces]
     tokens = [token for part in parts for token in part]
     over = len(tokens) - model.length
-    require(over <= 0, argument, text, f"has {len(tokens)} tokens, {max(0, over)} more than the model has positions")
+    require(
+        over <= 0,
+        argument,
+        text,
+        f"has {len(tokens)} tokens, {max(0, over)} more than the model has positions; shorten it",
+    )
     return torch.tensor(tokens + [FREE] * -over, dtype=torch.int64)
 
 

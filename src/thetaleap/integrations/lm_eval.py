@@ -22,7 +22,7 @@ from .. import __version__
 from ..conditioning.answering import Manner, answers, check_lengths
 from ..control import Blocks
 from ..core.checks import require, require_choice, require_count
-from ..evaluation.choice import Budget, choose, hyper_parameters
+from ..evaluation.choice import AUTO, Budget, choose, hyper_parameters
 from ..evaluation.metrics.likelihood import answer_log_likelihood, is_greedy
 from ..models import load
 from ..models.hf.llm import resized, vocabulary_of
@@ -205,6 +205,7 @@ def respondent(
     place: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
     place |= {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
     model = load(name, length=1, **place)
+    require(nfe is not None or solver != AUTO, "nfe", nfe, "auto chooses by how much it may spend; give it, as in 64")
     choice = choose(model, solver, hyper, Budget(nfe, steps, tolerance, grid, delta))
     method, ends = choice.solver, vocabulary_of(model).ends
     if block is not None:

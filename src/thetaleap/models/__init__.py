@@ -28,6 +28,8 @@ def load(name: str, **options: Any) -> Any:
     name = full_name(name)
     kind, colon, source = name.partition(":")
     known = models(sourced=colon != "")
+    remedy = "there is no such folder; give one of thetaleap train, KIND:SOURCE, or a name that thetaleap models lists"
+    require(colon != "" or "/" not in name, "model", name, remedy)
     require_choice("model", kind, known)
     require(colon == "" or source != "", "model", name, f"say where it is, as in {kind}:folder")
     entry, place = known[kind], (source,) if colon else ()

@@ -85,16 +85,16 @@ class Corpus:
         cut = len(self.tokens) - max(1, int(HELD_OUT * len(self.tokens)))
         return self._part(slice(None, cut)), self._part(slice(cut, None))
 
-    def check(self, length: int) -> None:
-        """Raise ``ValueError`` unless both parts of `split` hold examples of this length."""
+    def check(self, length: int, source: str) -> None:
+        """Raise ``ValueError`` unless both parts of `split` hold examples of this length; `source` is what was read."""
         count, held = len(self.tokens), len(self.split()[1].tokens)
         if self.length is not None:
-            require(count > 1, "data", count, "is one row, and some must be held out; give more")
-            if length != self.length:
-                raise ValueError(f"a row has {self.length} tokens, and an example {length}; leave length out")
-        elif length > held:
-            parts = f"has {count:,} tokens, of which the last tenth, {held:,}, is held out; an example has {length:,}"
-            raise ValueError(f"{parts}: give at least {10 * length:,} tokens, or length={held} at most")
+            require(count > 1, "data", source, "has one row, and some must be held out; give more")
+            remedy = f"a row has {self.length} tokens, and an example {length}; leave length out"
+            require(length == self.length, "data", source, remedy)
+        parts = f"has {count:,} tokens, of which the last tenth, {held:,}, is held out; an example has {length:,}"
+        remedy = f"{parts}: give at least {10 * length:,} tokens, or length={held} at most"
+        require(self.length is not None or length <= held, "data", source, remedy)
 
     def _part(self, which: slice) -> Corpus:
         return replace(self, tokens=self.tokens[which], labels=None if self.labels is None else self.labels[which])
@@ -145,7 +145,7 @@ def _read_text(raw: bytes, source: str, tokenizer: str) -> Corpus:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise ValueError(f"data={source!r}, line {line}: this is no UTF-8 text; convert it first") from None
-    require(len(text) > 1, "data", source, "holds no text; give more than one character")
+    require(len(text) > 1, "data", source, "holds no text; give a file with more than one character")
     words, states = TOKENIZERS[name](text, int(size or 0))
     return Corpus(torch.tensor(words.encode(text), dtype=torch.int64), states, hashlib.sha256(raw).hexdigest(), words)
 

@@ -162,10 +162,10 @@ class Sums:
     def split(self) -> tuple[Sums, Sums]:
         return Sums(), Sums(held_out=True)
 
-    def check(self, length: int) -> None:
+    def check(self, length: int, source: str) -> None:
         """Raise ``ValueError`` unless every problem fits into this length."""
-        if length < LENGTH:
-            raise ValueError(f"a problem has up to {LENGTH} words, and an example {length}; leave length out")
+        remedy = f"a problem has up to {LENGTH} words, and an example {length}; leave length out"
+        require(length >= LENGTH, "data", source, remedy)
 
     def draw(self, num: int, length: int, noise: Noise) -> Batch:
         """Problems, of most of which the question is given."""
