@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from torch import Tensor
 
 from .. import files
 from ..control import grids
 from ..core.checks import require
 from ..evaluation import compare as comparison
-from ..evaluation.choice import split
+from ..evaluation import tune as tuning
+from ..evaluation.choice import FILE, split
 from ..evaluation.contenders import Contender, contenders_of, default_contenders
 from ..models import load
 from ..planners import FixedCount, LowDiscrepancy
@@ -27,8 +29,12 @@ SOLVERS = (
     "'Multistep(planner=LowDiscrepancy())'; or all."
 )
 REFERENCE = (
-    "Samples to compare with, .parquet, .jsonl or .npy, such as the reference.npy of an earlier comparison; or model: the "
-    "model's own also where the truth is known."
+    "Samples to compare with, .parquet, .jsonl or .npy, such as the reference.npy of an earlier comparison; a number: the "
+    "model's own at so many evaluations, where exact ones take too long; or model: exact ones also where the truth is known."
+)
+TUNE = (
+    "Search solvers, weights, windows, planners and grids for one budget, and compare the best with auto and tweedie on "
+    "fresh samples."
 )
 
 
@@ -51,6 +57,13 @@ def compare(
     plan: Annotated[
         bool, typer.Option("--plan", help="Also plan the counts of masked models from 300 pilot samples.")
     ] = False,
+    tune: Annotated[bool, typer.Option("--tune", help=TUNE)] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --tune: the .json file for thetaleap sample --solver.", metavar="FILE", show_default=False
+        ),
+    ] = None,
     num: Annotated[
         int | None,
         typer.Option(help="Samples per contender and budget.", show_default="2000 for oracles, else 64 to 256"),
@@ -62,14 +75,22 @@ def compare(
 ) -> None:
     """Which solver for a model: all at equal evaluations, ranked by how near their samples are to the truth.
 
-    Example: [cyan]thetaleap compare chain64 --solvers 'auto,tweedie,Multistep(window=2)' --nfe 4,8[/]
+    Examples: [cyan]thetaleap compare chain64 --solvers 'auto,tweedie,Multistep(window=2)' --nfe 4,8[/], and
+    [cyan]thetaleap compare chain64 --tune --nfe 8 --save best.json[/]
     """
     budgets = parse_budgets(nfe)
     folder = require_folder(out or default_folder("compare", model))
     given: Any = reference
-    if reference not in (None, comparison.MODEL):
+    if reference is not None and reference.isdigit():
+        given = int(reference)
+    elif reference not in (None, comparison.MODEL):
         given, _ = files.read_samples(Path(str(reference)), "reference")
+    require(save is None or tune, "--save", str(save), "is for the result of --tune; add it")
+    require(save is None or save.suffix == FILE, "--save", str(save), f"give a name that ends with {FILE}")
     denoiser = load(model)
+    if tune:
+        _tune(model, denoiser, solvers, plan, budgets, num, seed, given, save, folder)
+        return
     planned = _planned(denoiser, seed) if plan else {}
     if solvers in (None, ALL):
         contenders = default_contenders(denoiser, every=None if solvers is None else True) | planned
@@ -77,14 +98,36 @@ def compare(
         named = {name: planned.get(name, name) for name in split(solvers)}
         contenders = contenders_of(denoiser, named) | (planned if not set(named) & set(planned) else {})
     num = comparison.default_num(denoiser, given) if num is None else num
-    _announce(denoiser, contenders, budgets, given, num)
+    _announce(denoiser, comparison.evaluations(denoiser, contenders, budgets, given), num)
     result = comparison.compare(denoiser, contenders, budgets, num=num, seed=seed, reference=given)
     print_report(result.text(), result.save(folder))
 
 
-def _announce(model: Any, contenders: dict[str, Contender], budgets: list[int], reference: Any, num: int) -> None:
-    """Say how long it will take, if it is long."""
-    each = comparison.evaluations(model, contenders, budgets, reference)
+def _tune(
+    name: str,
+    model: Any,
+    solvers: str | None,
+    plan: bool,
+    budgets: list[int],
+    num: int | None,
+    seed: int,
+    reference: Any,
+    save: Path | None,
+    folder: Path,
+) -> None:
+    require(solvers is None, "--solvers", solvers, "--tune has candidates of its own; leave it out")
+    require(not plan, "--plan", plan, "--tune has candidates of its own; leave it out")
+    require(len(budgets) == 1, "--nfe", budgets, "--tune is for one budget; give one, as in --nfe 8")
+    half = reference[: len(reference) // 2] if isinstance(reference, Tensor) else reference
+    num = comparison.default_num(model, half) if num is None else num
+    _announce(model, tuning.evaluations(model, budgets[0], reference), num)
+    tuned = tuning.tune(model, budgets[0], num=num, seed=seed, reference=reference)
+    written = tuned.comparison.save(folder) + ([] if save is None else [tuned.save(save, name)])
+    print_report(tuned.text(), written)
+
+
+def _announce(model: Any, each: int, num: int) -> None:
+    """Say how long so many evaluations of so many samples will take, if it is long."""
     seconds = num * each * comparison.seconds_per_evaluation(model)
     if seconds > LONG:
         saving = "less with fewer --solvers, --nfe or --num, or with --reference"

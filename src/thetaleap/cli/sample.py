@@ -23,7 +23,7 @@ from ..control import Blocks, Method
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
 from ..core.free import FREE, read_tokens
-from ..evaluation.choice import AUTO, GRIDS, Budget, choose
+from ..evaluation.choice import AUTO, GRIDS, Budget, choose, needs_model
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..registry import SOLVERS, full_name
 from ..sampling import Moment, Samples
@@ -166,7 +166,7 @@ def sample(
     if out is not None:
         files.check_target(out, force or continued)
     budget = Budget(nfe, steps, tolerance, grid, delta)
-    choice = None if solver == AUTO else choose(None, solver, hyper, budget)
+    choice = None if needs_model(solver) else choose(None, solver, hyper, budget)
     names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
     denoiser = opened(model, **{name: options[name] for name in names})
     words = getattr(denoiser, "tokenizer", None)
@@ -182,9 +182,9 @@ def sample(
     shaped = _guided(reused or denoiser, labels, guidance, range(first, first + every))
     shaped = _shaped(shaped, temperature, top_k, top_p, allow, forbid)
     if choice is None:
-        choice = choose(shaped, AUTO, hyper, replace(budget, positions=positions))
+        choice = choose(shaped, solver, hyper, replace(budget, positions=positions))
         nfe, measured = choice.nfe, f" {choice.evidence}" if why else ""
-        typer.echo(f"auto: {choice.solver!r} at {nfe} evaluations. {choice.reason}{measured}", err=True)
+        typer.echo(f"{solver}: {choice.solver!r} at {nfe} evaluations. {choice.reason}{measured}", err=True)
     method = choice.solver if block is None else Blocks(choice.solver, block)
     walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
     told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")

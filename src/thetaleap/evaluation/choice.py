@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import difflib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Any
 
 from ..control import Blocks, Method, grids
@@ -18,6 +21,8 @@ from .recommend import recommend
 
 AUTO = "auto"
 """Not a solver: the one that `recommend` names for the model and the budget."""
+FILE = ".json"
+"""The ending of files that ``compare --tune`` writes."""
 LONGEST = 1000
 """Characters of a solver as text."""
 
@@ -161,6 +166,27 @@ def build(name: str, given: Mapping[str, Any]) -> Method:
     return solver(**chosen)
 
 
+def read_grid(model: Denoiser, text: str) -> grids.Grid | None:
+    """The grid of a file: a name of `GRIDS`, or ``alpha_power(1.5)`` on the model's own schedule."""
+    found = re.fullmatch(r"alpha_power\(([0-9.]+)\)", text)
+    if found:
+        return grids.alpha_power(model.process.schedule, float(found[1]))
+    require_choice("grid", text, GRIDS)
+    return None if text == "uniform" else GRIDS[text]
+
+
+def read_tuned(model: Denoiser, path: Path, nfe: int | None) -> Choice:
+    """The solver and the grid that ``thetaleap compare --tune --save`` wrote to a file."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        text, spacing, budget, trained = (told[key] for key in ("solver", "grid", "nfe", "model"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        wanted = "give a file of thetaleap compare MODEL --tune --save FILE"
+        raise ValueError(f"solver={str(path)!r}: cannot be read ({type(error).__name__}: {error}); {wanted}") from None
+    reason, solver = f"Tuned for {trained} at {budget} evaluations.", parse(str(text), f"solver of {str(path)!r}")
+    return Choice(solver, read_grid(model, str(spacing)), str(spacing), budget if nfe is None else nfe, reason)
+
+
 def make_planner(text: str) -> Planner:
     """The planner called `text`: a name, and maybe, behind a colon, the first of its hyper-parameters."""
     name, colon, rest = text.partition(":")
@@ -208,13 +234,20 @@ class Budget:
     """How many the sampler may write to, if not all."""
 
 
+def needs_model(name: str) -> bool:
+    """Whether `choose` must see the model for this solver."""
+    return name == AUTO or name.endswith(FILE)
+
+
 def choose(model: Denoiser | None, name: str, given: Mapping[str, Any], budget: Budget) -> Choice:
-    """The solver called `name`; for "auto" the one that suits the `model` and the budget."""
-    if name == AUTO:
+    """The solver called `name`, or of a file; for "auto" the one that suits the `model` and the budget."""
+    if needs_model(name):
         assert model is not None
         others = {"steps": budget.steps, "tolerance": budget.tolerance, "grid": budget.grid, "delta": budget.delta}
         for key, value in {**given, **others}.items():
-            require(value is None, flag(key), value, "--solver auto decides it; leave it out, or name a solver")
+            require(value is None, flag(key), value, f"--solver {name} decides it; leave it out, or name a solver")
+        if name != AUTO:
+            return read_tuned(model, Path(name), budget.nfe)
         advice = recommend(model, budget.nfe, positions=budget.positions)
         return Choice(advice.solver, advice.grid, AUTO, advice.nfe, advice.reason, advice.evidence)
     solver = build(name, given)

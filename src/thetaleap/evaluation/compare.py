@@ -22,7 +22,7 @@ from .choice import written
 from .contenders import Contender, Contenders, contenders_of, default_contenders
 from .metrics.measured import LEVEL, Scattered
 from .threads import one_thread
-from .yardsticks import DRAWS, Yardstick, by_reference, by_truth, exact_sampling, knows_itself
+from .yardsticks import DRAWS, Reference, Yardstick, by_reference, by_truth, exact_sampling, knows_itself
 
 __all__ = ["Comparison", "Contender", "Rank", "Row", "compare", "default_contenders"]
 
@@ -112,7 +112,7 @@ def compare(
     *,
     num: int | None = None,
     seed: int = 0,
-    reference: Int64[Tensor, "others d"] | str | None = None,
+    reference: Int64[Tensor, "others d"] | str | int | None = None,
     progress: bool | None = None,
 ) -> Comparison:
     """Run every contender at every budget, and measure how near its samples are to the truth.
@@ -128,8 +128,8 @@ def compare(
         num: samples of each: by default 2000 for oracles, else 64 to 256, fewer of longer sequences. Exact laws do not
             depend on it, but times do.
         seed: of all samples, and of the draws of likelihoods and the bootstrap.
-        reference: samples to compare with instead, at least `num`; or "model": samples of the model also where the
-            truth is known.
+        reference: samples to compare with instead, at least `num`; a number: samples of the model by `auto` at so many
+            evaluations, where exact ones take too long; or "model": exact ones also where the truth is known.
         progress: show a progress bar; by default if standard error is a terminal.
 
     A contender that cannot be run at a budget gets a row that says why.
@@ -162,7 +162,7 @@ def compare(
 # --- what is measured
 
 
-def default_num(model: Denoiser, reference: Tensor | str | None = None) -> int:
+def default_num(model: Denoiser, reference: Tensor | str | int | None = None) -> int:
     """How many samples `compare` draws of each contender, unless it is said."""
     if reference is None and knows_itself(model):
         return NUM
@@ -171,12 +171,15 @@ def default_num(model: Denoiser, reference: Tensor | str | None = None) -> int:
 
 
 def evaluations(
-    model: Denoiser, contenders: Mapping[str, Contender], budgets: Sequence[int], reference: Tensor | str | None = None
+    model: Denoiser,
+    contenders: Mapping[str, Contender],
+    budgets: Sequence[int],
+    reference: Tensor | str | int | None = None,
 ) -> int:
     """How many evaluations `compare` takes, about, for each of its samples."""
     yardstick = 0 if reference is None and knows_itself(model) else DRAWS
     before = yardstick + (
-        exact_sampling(model, max(budgets)).evaluations if yardstick and not isinstance(reference, Tensor) else 0
+        reference_of(model, budgets, reference).evaluations if yardstick and not isinstance(reference, Tensor) else 0
     )
     return before + sum((budget or model.length) + yardstick for _, budget in _entries(contenders, budgets))
 
@@ -197,12 +200,21 @@ def seconds_per_evaluation(model: Denoiser, rows: int = 8) -> float:
     return min(times) / rows
 
 
+def reference_of(model: Denoiser, budgets: Sequence[int], reference: str | int | None) -> Reference:
+    """How a reference is drawn."""
+    if isinstance(reference, int):
+        require_count("reference", reference, least=max(budgets) + 1)
+        return exact_sampling(model, max(budgets), reference)
+    require(reference in (None, MODEL), "reference", reference, f'give samples, a number, "{MODEL}", or leave it out')
+    return exact_sampling(model, max(budgets))
+
+
 def _yardstick(
     model: Denoiser,
     num: int,
     seed: int,
     budgets: Sequence[int],
-    reference: Tensor | str | None,
+    reference: Tensor | str | int | None,
     advance: Callable[..., None],
 ) -> tuple[Yardstick, Tensor | None]:
     """The best one that the model supports, or that is asked for; and the reference's samples, if they were drawn."""
@@ -219,8 +231,7 @@ def _yardstick(
         clean = bool(((reference >= 0) & (reference < states)).all())
         require(clean, "reference", int(reference.max()), f"its tokens must be 0 to {states - 1}, as the model's")
         return by_reference(model, reference[:num], f"{len(reference)} samples that were given", seed), None
-    require(reference in (None, MODEL), "reference", reference, f'give samples, "{MODEL}", or leave it out')
-    source = exact_sampling(model, max(budgets))
+    source = reference_of(model, budgets, reference)
     rounds = control_of(source.solver).rounds(source.times, model.length) + 2
     drawn = source.draw(
         model, num, seed, lambda moment: advance(source.evaluations / rounds * len(moment.x) / num, note="reference")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from ..control import Method, Preset, control_of, grids
@@ -13,7 +14,7 @@ from ..core.fields import parameters
 from ..planners import Bernoulli, LowDiscrepancy
 from ..registry import PLANNERS, SOLVERS, Registry
 from ..solvers import Trapezoidal, Tweedie
-from .choice import AUTO, parse
+from .choice import AUTO, FILE, parse, read_tuned
 from .recommend import recommend
 from .yardsticks import LONGEST_EXACT, knows_itself
 
@@ -56,6 +57,9 @@ def contenders_of(model: Denoiser, given: Contenders | None) -> dict[str, Conten
     known = default_contenders(model, every=True) if any(isinstance(one, str) for one in given.values()) else {}
 
     def made(argument: str, one: Contender | Method | str) -> Contender:
+        if isinstance(one, str) and one.endswith(FILE):
+            tuned = read_tuned(model, Path(one), 0)
+            return Contender(tuned.solver, tuned.grid)
         if isinstance(one, str) and "(" not in one:
             require_choice(argument, one, {**known, **SOLVERS})
         if isinstance(one, str):

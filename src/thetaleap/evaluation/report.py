@@ -173,7 +173,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
         "kind": comparison.kind,
         "ranking": list(comparison.ranking),
         "about": comparison.about,
-        "rows": [{key: _plain(cell) for key, cell in row.items()} for row in rows],
+        "rows": [{key: plain(cell) for key, cell in row.items()} for row in rows],
     }
     written = [
         write_csv(folder / "comparison.csv", rows),
@@ -199,7 +199,7 @@ def flat(row: Row, figures: Sequence[str]) -> dict[str, Any]:
     return cells | {"solver": row.solver, "note": row.note, "reason": row.reason}
 
 
-def _plain(cell: Any) -> Any:
+def plain(cell: Any) -> Any:
     """JSON has no infinity: it is written as a word."""
     return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
 

@@ -25,6 +25,7 @@ from .metrics import kl, total_variation
 from .metrics.likelihood import evidence_bound
 from .metrics.measured import Scattered
 from .metrics.paired import beside, overlap, pair_cells, paired_distance, token_cells, token_entropy
+from .recommend import recommend
 
 MOST_EXACT = {True: 256, False: 32}
 """Sequences, masks included, up to which exact laws are quick: with masks and without. (Without, every sequence can
@@ -227,12 +228,16 @@ class Reference:
         return sample(model, self.solver, grid=self.times, num=num, seed=seed, progress=False, on_step=on_step).x
 
 
-def exact_sampling(model: Denoiser, budget: int) -> Reference:
-    """One position at a time with masks; without, exactly where sequences are short, else much finer than `budget`.
+def exact_sampling(model: Denoiser, budget: int, fine: int | None = None) -> Reference:
+    """One position at a time with masks; without, exactly where sequences are short, else much finer than `budget`; or
+    what `recommend` names for `fine` evaluations.
 
     A masked model that ignores time is walked by `Tweedie`, whose orders and numbers are those of the contenders with
     the same seed.
     """
+    if fine is not None:
+        advice, about = recommend(model, fine), f"samples of the model by auto at {fine} evaluations (fine, not exact)"
+        return Reference(advice.solver, plan(model, advice.solver, nfe=fine, grid=advice.grid), fine, about)
     if model.process.mask is None:
         if model.length <= LONGEST_EXACT[False]:
             times = plan(model, Uniformization())

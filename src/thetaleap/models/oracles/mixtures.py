@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float64, Int64
@@ -52,6 +53,10 @@ class Mixture(Law):
         return torch.logsumexp(fit + self.weights.log().unsqueeze(1), 0)
 
     def entropy(self) -> float:
+        return self._entropy
+
+    @cached_property
+    def _entropy(self) -> float:
         """Summed over all sequences, or over all compositions where a component has the same law at every position."""
         states, length = self.process.states, self.length
         if states**length <= 2**20:
