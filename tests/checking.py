@@ -105,6 +105,8 @@ def _checked_function(function: Any) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:  # pyright: ignore[reportAttributeAccessIssue]
+            return function(*args, **kwargs)
         return checks.call(function, args, kwargs)
 
     return call

@@ -111,7 +111,7 @@ tl.EntropyBounded(gamma=-1)                                 | gamma=-1: must lie
 tl.SemiAutoregressive(block_length=0)                       | block_length=0: give a whole number of at least 1
 tl.Blocks(tl.Tweedie, 8)                                    | solver=Tweedie: is a class; give a solver to run in blocks
 tl.Blocks(tl.Tweedie(), 0)                                  | length=0: give a whole number of at least 1
-tl.Blocks(tl.Tweedie(), 8, stop="end")                      | stop='end': give a whole number of at least 0
+tl.Blocks(tl.Tweedie(), 8, stop="end")                      | stop='end': give a token, by its number
 tl.grids.uniform(0.0, 1.0, 4)                               | (start, end)=(0.0, 1.0): needs 0 <= end < start
 tl.grids.uniform("1", 0.0, 4)                               | (start, end)=('1', 0.0): needs 0 <= end < start
 tl.grids.power(1.0, 0.0, 4, exponent=-1)                    | exponent=-1: must lie in (0, inf)

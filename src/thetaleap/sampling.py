@@ -17,7 +17,7 @@ from .control import grids, parallel
 from .control.base import Control, Method, Preset, control_of
 from .control.loop import State, run
 from .control.tolerance import Tolerance
-from .core.checks import finite, require, require_choice, require_count, require_flag, require_kind, shown
+from .core.checks import finite, require, require_choice, require_count, require_flag, require_kind, shown, takes
 from .core.evaluation import MEMORY, Denoiser, as_model
 from .core.free import FREE, Template, as_template, check_template, read_prompt
 from .core.jumps import Share
@@ -160,7 +160,9 @@ def sample(
     require(delta is None or finite(delta), "delta", delta, "give a time, or leave it out")
     if progress is not None:
         require_flag("progress", progress)
-    require(on_step is None or callable(on_step), "on_step", on_step, "give a function of a Moment")
+    require_flag("exact", exact)
+    called = on_step is None or (callable(on_step) and takes(on_step, None) is not False)
+    require(called, "on_step", on_step, "give a function of a Moment")
     table = _table(model, template, prompt)
     if num is None:
         num = len(table) if table is not None and table.ndim == 2 else 1

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.checks import require, require_kind
+from ..core.checks import is_whole, require, require_kind
 from ..core.fields import check_fields, knob
 from ..core.memory import Memory
 from ..core.noise import Noise
@@ -33,10 +33,11 @@ class Blocks(Control):
     solver: Any
     """A `Solver`, or a preset that stands for one."""
     length: int = knob(8, "Free positions of a block", least=1)
-    stop: int | None = knob(None, "The token that ends a sample with its block", least=0)
+    stop: int | None = knob(None, "The token that ends a sample with its block")
 
     def __post_init__(self) -> None:
         check_fields(self)
+        require(self.stop is None or is_whole(self.stop), "stop", self.stop, "give a token, by its number")
         if isinstance(self.solver, Preset):
             led = control_of(self.solver)
             require(isinstance(led, Walk), "solver", self.solver, "it has blocks already; leave out one of them")

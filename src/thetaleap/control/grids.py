@@ -152,7 +152,7 @@ def as_grid(grid: Any) -> Tensor | Grid | None:
         return cast(Grid, grid)
     if isinstance(grid, list | tuple | np.ndarray):
         try:
-            return torch.as_tensor(np.asarray(grid, dtype=np.float64))
+            grid = torch.as_tensor(np.asarray(grid, dtype=np.float64))
         except (TypeError, ValueError):
             raise TypeError(f"grid={shown(grid)}: give decreasing times, as numbers") from None
     if isinstance(grid, Tensor):

@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..core.answers import Answers
-from ..core.checks import require
+from ..core.checks import is_whole, require
 from ..core.evaluation import MEMORY, Denoiser
 from ..core.free import FREE
 from ..core.jumps import Share
@@ -38,9 +38,8 @@ FORESEEN = 16
 
 def batch_of(window: Window | None, room: int) -> int:
     """Samples to run together where there is `room` for the conditionals of so many sequences."""
-    good = (
-        window is None or window == "auto" or (isinstance(window, int) and not isinstance(window, bool) and window > 0)
-    )
+    named = isinstance(window, str) and window == "auto"
+    good = window is None or named or (is_whole(window) and int(window) > 0)
     require(good, "window", window, 'give a whole number of at least 1, or "auto"')
     return max(1, room // (FORESEEN if window == "auto" else window or 1))
 

@@ -60,6 +60,8 @@ def train(
     """
     require_kind("data", data, str | Path, "give the name of a file, or text")
     require_kind("out", out, str | Path, "give the name of a folder")
+    if tokenizer is not None:
+        require_kind("tokenizer", tokenizer, str, 'give a name, as in "char" or "bpe:1024"')
     folder, place = Path(out).expanduser(), as_device(device)
     require(not folder.is_file(), "out", str(out), "is a file; give a folder")
     for name in recipe:
