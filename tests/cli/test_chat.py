@@ -136,9 +136,37 @@ def test_what_was_said_is_remembered_until_reset(model: Network) -> None:
 
 
 def test_commands(folder: Path) -> None:
-    got = answers(f"llada:{folder}", *FEW, said="the cat\n/reset\nthe cat\n/quit\nthe dog\n")
-    assert len(got) == 2
+    result = call(f"llada:{folder}", *FEW, said="the cat\n/help\n/reset\n/rset\nthe cat\n/quit\nthe dog\n")
+    assert result.exit_code == 0
+    first, *help, last = result.stdout.splitlines()
+    assert [line.split()[0] for line in help[:3]] == ["/help", "/reset", "/quit"]
+    assert set(first.split()) | set(last.split()) <= set(WORDS) - set(SPECIAL)
+    assert result.stderr == "/rset: there is no such command; /help lists them\n"
     assert answers(f"llada:{folder}", *FEW, said="/quit\n") == []
+
+
+def test_answers_are_cut_at_the_end_token(model: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = torch.tensor([[6, *map(WORDS.index, ["the", "cat", "<|eot_id|>", "dog", "<|eot_id|>", "a", "a", "a"])]])
+    samples = tl.Samples(made, made[:, 0], made[:, 0], made[:, 0], {})
+    monkeypatch.setattr(Manner, "draw", lambda *args, **more: samples)
+    assert answer(model, manner(), [6], 8, silent) == "the cat"
+
+
+def test_an_answer_that_is_stopped_is_not_the_end(model: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation, screen, say = Conversation(model, manner(), 8), io.StringIO(), Conversation.say
+    console = Console(file=screen, force_terminal=True, width=200, _environ={"TERM": "xterm"})
+
+    def press(self: Conversation, text: str, show: Any) -> str:
+        if text == "stop":
+            raise KeyboardInterrupt
+        return say(self, text, show)
+
+    monkeypatch.setattr(Conversation, "say", press)
+    converse(conversation, iter(["stop", "the cat"]), console, patient=True)
+    assert "stopped; Ctrl-C again ends" in screen.getvalue()
+    assert len(conversation.said) == 2
+    with pytest.raises(KeyboardInterrupt):
+        converse(conversation, iter(["stop"]), console, patient=False)
 
 
 def test_a_model_without_a_chat_template_continues_the_lines(tmp_path: Path) -> None:
@@ -225,6 +253,9 @@ def test_hyper_parameters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert call(f"llada:{folder}", "--length", 8, "--block", 4, *options).exit_code == 0
     assert seen[0].manner.solver == tl.Blocks(tl.Trapezoidal(0.3), 4, stop=EOT)
     assert seen[1].manner.solver == tl.Blocks(tl.SemiAutoregressive("random"), 4, stop=EOT)
+    written = ("--solver", "Tweedie(planner=FixedCount())", "--nfe", "8")
+    assert call(f"llada:{folder}", "--length", 8, "--block", 4, *written).exit_code == 0
+    assert seen[2].manner.solver == tl.Blocks(tl.Tweedie(tl.FixedCount()), 4, stop=EOT)
     result = call(f"llada:{folder}", *FEW, "--theta", "0.3")
     assert result.exit_code == 2
     assert "--theta 0.3: semi-autoregressive has no such option; it has --order, --block-length" in result.stderr

@@ -69,6 +69,7 @@ CASES = {
     "sample shakespeare --nfe 8 --prompt Zoë": ("--prompt 'Zoë': ", "not in the alphabet; use"),
     f"sample shakespeare --nfe 8 --prompt '{'to be ' * 70}'": (f"--prompt '{'to be ' * 70}': has 420", "shorten it"),
     "sample shakespeare --nfe 8 --template a --prompt b": ("--template a and --prompt b: ", "give one of them"),
+    "sample chain64 --nfe 8 --prompt 'set nfe=3'": ("--prompt 'set nfe=3': ", "give token numbers"),
     "sample chain64 --nfe 8 --template 'three _'": ("--template 'three _': ", "give token numbers with spaces between"),
     "sample chain64 --nfe 8 --template '16 _ _'": ("--template '16 _ _': 16 is no token", "0 to 15"),
     "sample chain64 --nfe 8 --template 3 --gap ''": ("--gap '': ", "give one character"),
@@ -150,6 +151,26 @@ def test_wrong_commands(command: str, folder: Path, monkeypatch: pytest.MonkeyPa
 
 def test_there_are_enough_of_them() -> None:
     assert len(CASES) >= 50
+
+
+def test_files_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:  # the superuser may read all, so the refusal is played
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    remedy = "Permission denied; give another, or change what is there"
+    assert failed("train", "long.txt", "--out", "run") == f"DATA long.txt: {remedy}"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr("thetaleap.sampling.sample", fail)
+    said = failed("sample", "cube3", "--solver", "euler", "--nfe", 2)
+    assert said == "there is not enough memory; give a smaller --batch-size, --num or --length"
 
 
 def test_whether_the_hub_answers(monkeypatch: pytest.MonkeyPatch) -> None:

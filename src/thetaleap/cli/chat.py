@@ -22,13 +22,12 @@ from ..conditioning.answering import Manner
 from ..conditioning.prompts import prepare
 from ..conditioning.wrappers import tempered
 from ..control import Blocks
-from ..core.checks import require, require_choice, require_count
-from ..evaluation.choice import AUTO, Budget, Choice, choose
+from ..core.checks import require, require_count
+from ..evaluation.choice import Budget, Choice, choose, needs_model
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
 from ..models.hf.vocabulary import Vocabulary
 from ..models.network import Network
-from ..registry import SOLVERS
 from ..sampling import Moment
 from .options import (
     METHOD,
@@ -228,13 +227,14 @@ def chat(
     """
     kind = model.partition(":")[0]
     require(kind in KINDS, "model", model, "to talk to, give llada:SOURCE or dream:SOURCE")
-    require_choice("solver", solver, (AUTO, *SOLVERS))
     require_no_clash(solver, chat)
     require_count("length", length)
     require_count("block", block)
     place = {"device": device, "dtype": dtype, "device_map": device_map, "trust_remote_code": trust_remote_code}
+    budget = Budget(nfe or max(1, length // 2))
+    choice = None if needs_model(solver) else choose(None, solver, hyper, budget)
     network = opened(model, length=length, **place)
-    choice = choose(network, solver, hyper, Budget(nfe or max(1, length // 2)))
+    choice = choice or choose(network, solver, hyper, budget)
     manner = replace(_manner(choice, nfe, length, block, network), temperature=temperature, top_p=top_p)
     tempered(network, temperature, top_p=top_p)  # says so before the first turn if they make no sense
     if approximate_reuse:

@@ -72,12 +72,12 @@ def in_one_line() -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:  # whoever was to read it has gone
             raise
-        named = "" if error.filename is None else f"{error.filename}: "
-        raise fail(f"{named}{error.strerror or error}; choose another place, or change what is there") from None
-    except MemoryError:
-        raise fail("there is not enough memory; give a smaller --batch-size, --num or --length") from None
-    except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError" and "can't allocate memory" not in str(error):
+        raise fail(
+            f"{_whose(error.filename)}{error.strerror or error}; give another, or change what is there"
+        ) from None
+    except (MemoryError, RuntimeError) as error:
+        short = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not short and "can't allocate memory" not in str(error):
             raise
         raise fail("there is not enough memory; give a smaller --batch-size, --num or --length") from None
     except (ValueError, TypeError, ImportError) as error:
@@ -90,13 +90,12 @@ def translated(message: str) -> str:
     """What the library says of its arguments, said of options as they were typed."""
     if TYPED.get() is None:
         return message
-    head = _HEAD.match(message)
-    if head is not None:
-        param = _param(head["name"])
-        if param is not None:
-            line = re.search(r", line \d+(?='$)", head["value"])
-            message = f"{_typed(param, head['value'])}{line[0] if line else ''}{message[head.end() :]}"
-            message = message.replace("choose one of", "let it end with one of", 1) if head["end"] else message
+    head, typed = _HEAD.match(message), ""
+    param = None if head is None else _param(head["name"])
+    if head is not None and param is not None:
+        line = re.search(r", line \d+(?='$)", head["value"])
+        typed, message = _typed(param, head["value"]) + (line[0] if line else ""), message[head.end() :]
+        message = message.replace("choose one of", "let it end with one of", 1) if head["end"] else message
 
     def inside(found: re.Match[str]) -> str:
         param = _param(found["name"] or found["left"] or found["word"])
@@ -105,7 +104,14 @@ def translated(message: str) -> str:
         return param.opts[0] + (f" {found['value']}" if found["name"] else "")
 
     message = re.sub(r"\bprocess=(\w+)", r"the process \1", _INSIDE.sub(inside, message))
-    return re.sub(r"\b[A-Z]\w+(?=\(\))\(\)", lambda found: _by_name(found[0]), message)
+    return typed + re.sub(r"\b[A-Z]\w+\(\)", lambda found: _by_name(found[0]), message)
+
+
+def _whose(path: Any) -> str:
+    """A file or folder, as it was typed if it was."""
+    values = {} if TYPED.get() is None else TYPED.get().context.params
+    names = [name for name, value in values.items() if value is not None and str(value) == str(path)]
+    return "" if path is None else f"{_typed(_param(names[0]), '') if names else path}: "
 
 
 def _by_name(call: str) -> str:
