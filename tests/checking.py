@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from beartype import BeartypeConf, beartype
 
-checker = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int may stand for a float
+checker = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeError))  # an int may stand for a float
 sizes = functools.partial(jaxtyping.jaxtyped, "context")
 """Within it, axes of one name have one size."""
 

@@ -1,6 +1,7 @@
 """Set-up for the whole test run."""
 
 import os
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,9 @@ torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # the test run 
 
 settings.register_profile("suite", deadline=None)  # a busy machine is no failure
 settings.load_profile("suite")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a job in the background: tests of Ctrl-C need it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 

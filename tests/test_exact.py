@@ -56,7 +56,7 @@ def test_fine_steps_approach_the_reverse_process() -> None:
 
 def test_a_model_that_sees_time_has_no_enumerable_first_hitting_law() -> None:
     def network(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return torch.zeros((*x.shape, 2)) + t.view(-1, 1, 1) * torch.tensor([0.0, 1.0])
+        return torch.zeros((*x.shape, 2)) + t.view(-1, 1, 1) * torch.tensor([0.0, 2.0])
 
     model = tl.from_network(tl.Masked(2), length=2, network=network)
     with pytest.raises(ValueError, match="depend on time"):

@@ -358,7 +358,7 @@ def test_antibodies(tmp_path: Path) -> None:
     assert found["positions"] == 25
     assert -6 < found["figures"]["pseudo_log_likelihood"]["value"] < 0
     result = call("evaluate", tmp_path / "x.parquet", *common, "--template", "Q" + text[1:])
-    assert "template='Q" in result.stderr
+    assert "--template Q" in result.stderr
     assert "position 0 is 'Q', but sample 0 has 'E' there" in result.stderr
 
 

@@ -184,6 +184,7 @@ def test_names_and_the_hub_that_is_not_reached(monkeypatch: pytest.MonkeyPatch, 
 
     hub = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=unreached))
     monkeypatch.setattr(judges, "transformers", lambda: hub)
+    monkeypatch.setattr(judges, "hub_reachable", lambda: True)
     with pytest.raises(
         ValueError, match=rf"judge='{name}': .*\(no connection\); get it by `hf download {source} --local-dir FOLDER`"
     ):

@@ -245,13 +245,15 @@ def test_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     asked = []
 
-    def download(repo: str, name: str) -> str:
+    def download(repo: str, name: str, local_files_only: bool) -> str:
+        assert not local_files_only
         asked.append((repo, name))
         if not (tmp_path / name).exists():
             raise EntryNotFoundError("404")
         return str(tmp_path / name)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr("thetaleap.models.weights.hub_reachable", lambda: True)
     with pytest.raises(ValueError, match=r"the repository has no such weights.*Wanted: config\.json"):
         find("org/name", "radd")
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")

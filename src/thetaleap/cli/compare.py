@@ -75,7 +75,7 @@ def compare(
 ) -> None:
     """Which solver for a model: all at equal evaluations, ranked by how near their samples are to the truth.
 
-    Examples: [cyan]thetaleap compare chain64 --solvers 'auto,tweedie,Multistep(window=2)' --nfe 4,8[/], and
+    Example: [cyan]thetaleap compare chain64 --solvers 'auto,tweedie,Multistep(window=2)' --nfe 4,8[/], and
     [cyan]thetaleap compare chain64 --tune --nfe 8 --save best.json[/]
     """
     budgets = parse_budgets(nfe)

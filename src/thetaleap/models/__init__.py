@@ -41,7 +41,7 @@ def load(name: str, **options: Any) -> Any:
     known = entry.example is None or "length" in options
     require(known, "length", None, f"say how many positions {kind} shall have, for example length={entry.example}")
     for key, convert in (("device", as_device), ("dtype", as_dtype)):
-        if options.get(key) is not None:
+        if options.get(key) not in (None, "auto"):
             options[key] = convert(options[key])
     made = entry.make(*place, **options)
     return replace(made, name=name) if isinstance(made, Network) else made
