@@ -178,7 +178,7 @@ def test_the_first_sample_has_a_number() -> None:
     for wrong in (-1, 1.0):
         with pytest.raises((TypeError, ValueError), match="first"):
             tl.sample(tl.load("cube3"), tl.Tweedie(), nfe=2, first=wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="first=18446744073709551615: no numbers are left there"):
+    with pytest.raises(ValueError, match=r"first=18446744073709551615: must be below 2\*\*63"):
         tl.sample(tl.load("cube3"), tl.Tweedie(), nfe=2, first=2**64 - 1)
 
 
