@@ -169,4 +169,4 @@ def test_wrong_labels(striped: str) -> None:
     assert failed(*args, "--guidance", 1) == "--guidance 1: goes towards a label; give --labels"
     assert failed(*args, "--label", "a").startswith("--label a: give whole numbers with commas between")
     assert "labels are whole numbers, 0 to 1; give one or several" in failed(*args, "--labels", 2)
-    assert "labels are for networks that take them" in failed("sample", "cube3", "--nfe", 4, "--labels", 2)
+    assert "--labels 2: this model takes none; leave it out" in failed("sample", "cube3", "--nfe", 4, "--labels", 2)
