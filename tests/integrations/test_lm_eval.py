@@ -193,7 +193,7 @@ def test_sources(folder: Path, tmp_path: Path) -> None:
         ({"nfe": None}, "--nfe and --steps are missing"),
         ({"mc_num": 0}, "mc_num=0"),
         ({"approximate_reuse": True}, "block=None: approximate_reuse is within blocks; give it"),
-        ({"dtype": "half"}, "dtype='half'"),
+        ({"dtype": "int8"}, "dtype='int8'"),
     ],
 )
 def test_wrong_arguments(folder: Path, given: dict[str, Any], message: str) -> None:

@@ -24,9 +24,9 @@ from ..conditioning.wrappers import tempered
 from ..control import Blocks
 from ..core.checks import require, require_count
 from ..evaluation.choice import Budget, Choice, choose, needs_model
+from ..models.hf.hub import Vocabulary
 from ..models.hf.llm import resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
-from ..models.hf.vocabulary import Vocabulary
 from ..models.network import Network
 from ..sampling import Moment
 from .options import (

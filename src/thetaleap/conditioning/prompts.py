@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.checks import require, require_count
 from ..core.free import FREE, read_tokens
-from ..models.hf.vocabulary import Vocabulary
+from ..models.hf.hub import Vocabulary
 from ..models.network import Network
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,11 +66,10 @@ class Evaluation:
     unit: Literal["positions", "tokens"] = "positions"
 
     def json(self) -> str:
-        def number(value: float) -> float | str:
-            return value if math.isfinite(value) else str(value)  # JSON has no word for "-inf"
-
         def plain(figures: dict[str, Measured]) -> dict[str, dict[str, float | str]]:
-            return {name: {"value": number(one.value), "error": number(one.error)} for name, one in figures.items()}
+            # JSON has no word for "-inf"
+            told = {name: asdict(one).items() for name, one in figures.items()}
+            return {name: {key: n if math.isfinite(n) else str(n) for key, n in one} for name, one in told.items()}
 
         facts = {"model": self.model, "judge": self.judge, "samples": self.samples, self.unit: self.size}
         facts |= {"figures": plain(self.figures), "reference": plain(self.reference)}
@@ -264,10 +263,8 @@ def free_positions(
     if len(off):
         sample, position = int(off[0, 0]), int(given[off[0, 1]])
         held = letters.decode([int(x[sample, position])])
-        raise ValueError(
-            f"template={template!r}: position {position} is {template[position]!r}, but sample {sample} has {held!r} there; give "
-            "the template that the samples were made with"
-        )
+        there = f"position {position} is {template[position]!r}, but sample {sample} has {held!r} there"
+        raise ValueError(f"template={template!r}: {there}; give the template that the samples were made with")
     return torch.tensor([n for n, letter in enumerate(template) if letter == OPEN], dtype=torch.int64)
 
 

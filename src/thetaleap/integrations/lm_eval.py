@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -25,13 +25,11 @@ from ..core.checks import require, require_choice, require_count
 from ..evaluation.choice import AUTO, Budget, choose, hyper_parameters
 from ..evaluation.metrics.likelihood import answer_log_likelihood, is_greedy
 from ..models import load
-from ..models.hf.llm import resized, vocabulary_of
+from ..models.hf.llm import KINDS, resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
 from ..models.network import Network
 
 NAME = "thetaleap"
-KINDS = ("llada", "dream")
-DTYPES = ("auto", "float16", "bfloat16", "float32", "float64")
 LENGTH = 256
 """Tokens of an answer where neither the model's arguments nor the request say."""
 OWN = ("until", "max_gen_toks", "max_new_tokens", "max_tokens", "max_length")
@@ -64,13 +62,18 @@ class Respondent:
         groups = {new: [n for n, length in enumerate(lengths) if length == new] for new in sorted(set(lengths))}
         for new, mine in groups.items():
             check_lengths(self.model, [len(prompts[n]) for n in mine], new)
-        self._mention(requests)
+        others = sorted({f"{key}={value}" for _, given in requests for key, value in given.items() if key not in OWN})
+        if others:
+            log.warning("not used, as --model_args says how to sample: %s", ", ".join(others))
         texts = [""] * len(requests)
         for new, mine in groups.items():
             some = [prompts[n] for n in mine]
             drawn = answers(self.model, self.manner, some, new, seed=self.seed, batch_size=self.batch_size)
             for n, answer in zip(mine, drawn, strict=True):
-                texts[n] = self._cut(answer.tokens, _until(requests[n][1]))
+                until = requests[n][1].get("until") or []
+                texts[n] = self._cut(
+                    answer.tokens, [until] if isinstance(until, str) else [one for one in until if one]
+                )
         return texts
 
     def _cut(self, tokens: list[int], until: Sequence[str]) -> str:
@@ -81,11 +84,6 @@ class Respondent:
         end = next((n for n, token in enumerate(tokens) if token in stops), len(tokens))
         text = tokenizer.decode(tokens[:end], skip_special_tokens=True)
         return text[: min((text.find(stop) for stop in until if stop in text), default=len(text))]
-
-    def _mention(self, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        others = sorted({f"{key}={value}" for _, given in requests for key, value in given.items() if key not in OWN})
-        if others:
-            log.warning("not used, as --model_args says how to sample: %s", ", ".join(others))
 
     # --- likelihoods
 
@@ -115,10 +113,8 @@ class Respondent:
             return 0.0, True
         x = torch.tensor(before + answer)
         model, positions = resized(self.model, len(x)), torch.arange(len(x)) >= len(before)
-        value = answer_log_likelihood(
-            model, x, positions, draws=self.mc_num, seed=self.seed, index=index, batch_size=self.batch_size
-        )
-        return value, greedy and is_greedy(model, x, positions)
+        how = {"draws": self.mc_num, "seed": self.seed, "index": index, "batch_size": self.batch_size}
+        return answer_log_likelihood(model, x, positions, **how), greedy and is_greedy(model, x, positions)
 
 
 def windows(tokens: list[int], most: int | None) -> list[Pair]:
@@ -140,11 +136,6 @@ def _wanted(settings: Mapping[str, Any]) -> int:
             return settings[key]
     require("max_length" not in settings, "max_length", settings.get("max_length"), "give max_gen_toks in its place")
     return LENGTH
-
-
-def _until(settings: Mapping[str, Any]) -> list[str]:
-    until = settings.get("until") or []
-    return [stop for stop in ([until] if isinstance(until, str) else until) if stop]
 
 
 # --- from the harness's arguments
@@ -200,11 +191,8 @@ def respondent(
         require_choice("model_args", name, hyper_parameters())
         require(value is not None, name, value, "leave it out, or give a value")
     require(block is not None or not approximate_reuse, "block", block, "approximate_reuse is within blocks; give it")
-    require_choice("dtype", dtype, DTYPES)
-    name = _source(pretrained)
-    place: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
-    place |= {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
-    model = load(name, length=1, **place)
+    place = {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
+    model = load(_source(pretrained), length=1, **place, **({} if dtype == "auto" else {"dtype": dtype}))
     require(nfe is not None or solver != AUTO, "nfe", nfe, "auto chooses by how much it may spend; give it, as in 64")
     choice = choose(model, solver, hyper, Budget(nfe, steps, tolerance, grid, delta))
     method, ends = choice.solver, vocabulary_of(model).ends
@@ -238,6 +226,7 @@ def register() -> Any:
     """Tell the harness of the model; gives its class."""
     try:
         base, registry = import_module("lm_eval.api.model").LM, import_module("lm_eval.api.registry")
+        bar = import_module("tqdm").tqdm
         import_module("lm_eval.models")  # else the harness takes a registry with one model for complete
     except ImportError as error:
         raise ImportError(f"lm_eval is not installed ({error}): pip install 'thetaleap[harness]'") from error
@@ -264,12 +253,11 @@ def register() -> Any:
         def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
             words = vocabulary_of(self.own.model)
             require(words.chats, "apply_chat_template", True, "this model has no chat template; leave it out")
-            return words.tokenizer.apply_chat_template(
-                chat_history,
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=not add_generation_prompt,
-            )
+            open_end = {
+                "add_generation_prompt": add_generation_prompt,
+                "continue_final_message": not add_generation_prompt,
+            }
+            return words.tokenizer.apply_chat_template(chat_history, tokenize=False, **open_end)
 
         def get_model_info(self) -> dict[str, str]:
             return {"thetaleap_version": __version__, "thetaleap_solver": repr(self.own.manner)}
@@ -280,11 +268,11 @@ def register() -> Any:
         def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
             pairs = [self.own.pair(*request.args) for request in requests]
             check_lengths(self.own.model, (len(before) + len(answer) for before, answer in pairs), 0)
-            shown = _shown(pairs, "likelihoods", disable_tqdm)
+            shown = bar(pairs, desc="likelihoods", disable=disable_tqdm)
             return self._kept("loglikelihood", requests, self.own.log_likelihoods(shown))
 
         def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-            shown = _shown([request.args[0] for request in requests], "texts", disable_tqdm)
+            shown = bar([request.args[0] for request in requests], desc="texts", disable=disable_tqdm)
             return self._kept("loglikelihood_rolling", requests, self.own.rolling(shown))
 
         def _kept(self, kind: str, requests: list[Any], results: list[Any]) -> list[Any]:
@@ -294,11 +282,6 @@ def register() -> Any:
 
     registry.register_model(NAME)(ThetaLeap)
     return ThetaLeap
-
-
-def _shown(items: list[Any], label: str, quiet: bool) -> Iterable[Any]:
-    bar: Callable[..., Iterable[Any]] = import_module("tqdm").tqdm
-    return bar(items, desc=label, disable=quiet)
 
 
 def main() -> None:

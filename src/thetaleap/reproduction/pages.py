@@ -17,6 +17,8 @@ from .. import __version__
 from ..core.checks import require_count
 from ..core.progress import progress_bar
 from ..evaluation import figures
+from ..models import load
+from ..models.network import Network
 from .methods import look
 from .rules import Claim, Report
 from .study import UNUSUAL, Row, Study, shown
@@ -66,6 +68,13 @@ def experiment(least: int = 1) -> Callable[[Callable[..., Report]], Callable[...
         return run
 
     return made
+
+
+def model_of(model: str | Network, **options: Any) -> tuple[Any, str]:
+    """The network, and what to call it; `options` that `load` has by default are left out, as some models take none."""
+    if isinstance(model, Network):
+        return model, "the model given"
+    return load(model, **{key: one for key, one in options.items() if one not in (None, False, "cpu", "auto")}), model
 
 
 @cache

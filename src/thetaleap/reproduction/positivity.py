@@ -28,10 +28,10 @@ from ..solvers import Solver, Trapezoidal
 from ..solvers.base import Step
 from . import paper
 from .methods import MINE, RK
-from .pages import Job, Panel, chart, experiment, publish
+from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
 from .study import Row, Study, row
-from .text import MODEL, budgets_of, model_of
+from .text import MODEL, budgets_of
 
 NUM = 8
 GROUPS = 8
@@ -87,7 +87,7 @@ def run(
 
     By default 8 samples of each row, at least 2, and the paper's budgets from 32 up to the model's length.
     """
-    num, (network, name) = job.num or NUM, model_of(model, device, dtype)
+    num, (network, name) = job.num or NUM, model_of(model, device=device, dtype=dtype)
     wanted = budgets_of(network, budgets, paper.NFES[1:])
     rows = []
     with job.bar("evaluations", len(SOLVERS) * sum(wanted)) as advance:

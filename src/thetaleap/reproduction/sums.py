@@ -21,12 +21,11 @@ from ..core.checks import require
 from ..core.free import FREE
 from ..evaluation.figures import listing, write_lines
 from ..evaluation.metrics.accuracy import Accuracy
-from ..models import load
 from ..models.network import Network
 from ..sampling import plan, sample
 from ..training.sums import END, LENGTH, WORDS, Problem, encoded, problems, result_of
 from .methods import EXACT, SAFE, SEMI, TWEEDIE, fewest, pick
-from .pages import Job, Panel, chart, experiment, publish
+from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
 from .study import Row, Study, compare, ranking, row
 
@@ -116,7 +115,7 @@ def budgets_for(model: Network, solver: Method, budgets: Sequence[int], free: in
 
 def _model(model: str | Network) -> tuple[Network, str]:
     """The network, and what to call it."""
-    network, name = (model, "given as an object") if isinstance(model, Network) else (load(model), model)
+    network, name = model_of(model)
     words = getattr(getattr(network, "tokenizer", None), "words", None)
     good = isinstance(network, Network) and words == WORDS and network.process.mask is not None
     require(good, "model", name, "give a masked model of word problems, such as sums")

@@ -16,19 +16,18 @@ import torch
 
 from ..control import Method as Led
 from ..control import control_of
-from ..core.checks import require, require_choice, require_count
+from ..core.checks import require, require_count
 from ..core.storage import installed
 from ..evaluation.figures import write_lines
 from ..evaluation.judges import ngram
 from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, Critic, judge
 from ..evaluation.metrics import TextQuality
 from ..evaluation.metrics.sequences import Measured
-from ..models import load
 from ..models.network import Network
 from ..sampling import sample
 from . import paper
 from .methods import EXACT, METHODS, MINE, PARALLEL, RK, TAU, TWEEDIE, pick
-from .pages import Job, Panel, chart, experiment, publish
+from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report
 from .rules import judge as judged
 from .study import Row, Study, compare, ranking, row
@@ -44,7 +43,6 @@ BLOCKS = 16
 """Of semi-autoregressive decoding, or as many as the smallest budget has steps; the paper does not say."""
 SHOWN = 2
 """Samples of each row that are kept to be read."""
-DTYPES = ("auto", "float16", "bfloat16", "float32", "float64")
 KINDS = {name: one.kind for name, one in METHODS.items() if "blocks" not in name}
 USED = list(KINDS)[:15]
 LEGACY = [name for name, kind in KINDS.items() if kind == "legacy"]
@@ -76,7 +74,7 @@ def run(
     Shakespeare's, else "smollm2" if it is installed; budgets are 16, 32, ... 1024 up to the model's length. With
     `legacy` there are first-order solvers with the precision of published code as well.
     """
-    network, name = model_of(model, device, dtype)
+    network, name = model_of(model, device=device, dtype=dtype)
     critic = critic_of(name, judge, device)
     wanted = budgets_of(network, budgets)
     require(network.process.mask is not None or not legacy, "legacy", legacy, "is for masked models; leave it out")
@@ -105,15 +103,6 @@ def run(
     card = {"paper": {what: {"about": table.about, "values": table.values} for what, table in paper.TEXT.items()}}
     told = {"columns": COLUMNS, "more": [job.folder / "text-samples.jsonl"], "card": card, **facts(study, settings)}
     return publish(job, "text", study, settings, claims_of(study, settings), draw(study, settings), **told)
-
-
-def model_of(model: str | Network, device: str = "cpu", dtype: str = "auto") -> tuple[Network, str]:
-    """The network, and what to call it."""
-    if isinstance(model, Network):
-        return model, "the model given"
-    require_choice("dtype", dtype, DTYPES)
-    place = {} if device == "cpu" else {"device": device}
-    return load(model, **place, **({} if dtype == "auto" else {"dtype": getattr(torch, dtype)})), model
 
 
 def critic_of(model: str, given: str | Critic | None, device: str = "cpu") -> Critic:

@@ -24,11 +24,11 @@ from ..evaluation.metrics.sequences import Measured
 from ..models.network import Network
 from ..sampling import DELTA, sample
 from .methods import METHODS, MINE, RK, pick
-from .pages import Job, experiment, publish
+from .pages import Job, experiment, model_of, publish
 from .rules import Claim, Report
 from .rules import judge as judged
 from .study import Study, row
-from .text import critic_of, figures_of, model_of, texts_of
+from .text import critic_of, figures_of, texts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,8 @@ def run(
         require_number("theta", theta, 0, 1, closed="high")
     order = sorted(set(thetas))
     require(len(order) >= 2, "thetas", list(thetas), "give two or more")
-    found = [model_of(one, device, dtype) for one in (MODELS if model is None else [model])]
+    place = {"device": device, "dtype": dtype}
+    found = [model_of(one, **place) for one in (MODELS if model is None else [model])]
     subjects = [subject_of(network, name, job.num, judge, budgets, device) for network, name in found]
     cases = [(method, theta) for method in BEST for theta in order if theta < 1 or method == RK]
     rows = []

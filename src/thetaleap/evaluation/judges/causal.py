@@ -12,19 +12,16 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count
-from ...core.storage import hub_reachable, installed
-from ...models.hf.hub import HUB_ID, first_line, transformers
+from ...core.storage import installed
+from ...models.hf.hub import HUB_ID, Source, first_line, transformers
 from ...models.weights import package_file
-
-if TYPE_CHECKING:
-    from .ngram import NGram
 
 SMOLLM2 = "smollm2"
 PLAYS = "plays"
@@ -143,17 +140,6 @@ def _chosen(logits: Tensor, tokens: Int64[Tensor, " n"]) -> Float64[Tensor, " n"
     return torch.cat(parts)
 
 
-@overload
-def judge(name: Literal["plays"]) -> NGram: ...  # pyright: ignore[reportOverlappingOverload]
-@overload
-def judge(
-    name: str | Path,
-    *,
-    context: int | None = None,
-    begin: int | None = None,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-) -> Judge: ...
 def judge(
     name: str | Path,
     *,
@@ -198,29 +184,17 @@ def judge(
 
 def _published(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
     """Model and tokenizer in Hugging Face's format."""
-    hub = transformers()
-    local = Path(name).is_dir()
-    source = name if local else NAMES.get(name, name)
-    known = local or HUB_ID.fullmatch(source) is not None
+    hub, given = transformers(), name if Path(name).is_dir() else NAMES.get(name, name)
+    known = Path(name).is_dir() or HUB_ID.fullmatch(given) is not None
     require(known, "judge", name, f"no such folder; give one, {SMOLLM2}, {', '.join(NAMES)}, {PLAYS}, or a hub id")
 
-    def read(loader: Any, what: str, **options: Any) -> Any:
-        try:
-            here = local or not hub_reachable()
-            return loader.from_pretrained(source, local_files_only=here, trust_remote_code=False, **options)
-        except (OSError, ValueError) as error:
-            elsewhere = f"get it by `hf download {source} --local-dir FOLDER` where there is a network, and give FOLDER"
-            remedy = "give a folder that holds them" if local else f"{elsewhere}; or {SMOLLM2}, which needs no network"
-            raise ValueError(
-                f"judge={name!r}: wanted {what} of a causal model ({first_line(error)}); {remedy}"
-            ) from None
+    def unusable(what: str, error: Exception) -> str:
+        return f"cannot use {what} ({first_line(error)}): give a folder with a model that transformers itself knows"
 
-    tokenizer = read(hub.AutoTokenizer, "the tokenizer")
-    weights = {"dtype": dtype or "auto", "output_loading_info": True}
-    model, report = read(hub.AutoModelForCausalLM, "config.json and the weights", **weights)
-    missing = sorted(report["missing_keys"])
-    require(not missing, "judge", name, f"lacks the weights {', '.join(missing[:3])}; give a complete causal model")
-    return model, tokenizer
+    source = Source.of(given, f"FOLDER; or {SMOLLM2}, which needs no network", unusable, argument="judge")
+    tokenizer = source.read(hub.AutoTokenizer, "the tokenizer of a causal model")
+    what, remedy = "config.json and the weights of a causal model", "; give a complete causal model"
+    return source.read_model(hub.AutoModelForCausalLM, what, remedy, dtype=dtype or "auto"), tokenizer
 
 
 def _smollm2() -> tuple[Any, Any]:
@@ -231,10 +205,8 @@ def _smollm2() -> tuple[Any, Any]:
     from tokenizers import pre_tokenizers
 
     with redirect_stderr(io.StringIO()):  # bars of progress that cannot be switched off
-        model, tokenizer = (
-            loader.from_pretrained(folder, gguf_file=FILE, local_files_only=True)
-            for loader in (hub.AutoModelForCausalLM, hub.AutoTokenizer)
-        )
+        loaders = (hub.AutoModelForCausalLM, hub.AutoTokenizer)
+        model, tokenizer = (one.from_pretrained(folder, gguf_file=FILE, local_files_only=True) for one in loaders)
     # transformers splits every GPT-2 tokenizer in GGUF as GPT-2 does; SmolLM2's first splits off each digit
     digits, rest = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, rest])

@@ -52,7 +52,10 @@ class IgLM:
         chosen = torch.arange(length) if positions is None else positions
         good = len(chosen) > 0 and bool(((chosen >= 0) & (chosen < length)).all())
         require(good, "positions", chosen.tolist(), f"give numbers from 0 to {length - 1}, at least one")
-        ids = torch.tensor([[self._id(token) for token in (*self.before, *sequence)] for sequence in sequences])
+        unknown = "".join(sorted(set("".join(sequences)) - set(self.vocabulary)))
+        require(not unknown, "sequences", unknown, "no residue that IgLM knows; use the amino acids' letters")
+        number = {token: n for n, token in enumerate(self.vocabulary)}
+        ids = torch.tensor([[number[token] for token in (*self.before, *sequence)] for sequence in sequences])
         parts = [self._log_p(part)[:, chosen].mean(1) for part in ids.split(ROWS)]
         return torch.cat(parts)
 
@@ -61,12 +64,6 @@ class IgLM:
             logits = self.model(input_ids=ids).logits[:, len(self.before) - 1 : -1]
         log_p = torch.log_softmax(logits.to(torch.float64), 2)
         return log_p.gather(2, ids[:, len(self.before) :].unsqueeze(2)).squeeze(2)
-
-    def _id(self, token: str) -> int:
-        require(
-            token in self.vocabulary, "sequences", token, "no residue that IgLM knows; use the amino acids' letters"
-        )
-        return self.vocabulary.index(token)
 
 
 def iglm(chain: str = "heavy", species: str = "human", size: str = "large") -> IgLM:

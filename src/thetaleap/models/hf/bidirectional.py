@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ...core.checks import require
 from ...core.noise import Use, philox
 from .heads import Rounding
-from .hub import FAILURES
-from .vocabulary import Vocabulary
+from .hub import FAILURES, Vocabulary
 
 PROBE, PADDING = 5, 3
 """Tokens and padding of the input with which a model is tried when it is loaded."""
@@ -28,9 +27,7 @@ Table = Bool[Tensor, "b 1 q d"]
 MASKS: dict[str, tuple[str, Callable[[Tensor, Table, torch.dtype], Tensor]]] = {
     "additive": (
         "attention_mask",
-        lambda valid, seen, dtype: torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(
-            ~seen, torch.finfo(dtype).min
-        ),
+        lambda valid, seen, dtype: torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min),
     ),
     "boolean": ("attention_mask", lambda valid, seen, dtype: seen.contiguous()),
     "flat": ("attention_mask", lambda valid, seen, dtype: valid.long()),
@@ -128,10 +125,8 @@ def probe(trunk: Trunk, device: torch.device) -> tuple[bool, Form | None]:
                 return plain, form
         except FAILURES:  # it wants to be told otherwise
             continue
-    name = type(trunk.model).__name__
-    require(
-        plain, "source", name, "its positions do not attend to their right, even if told to; give a bidirectional model"
-    )
+    remedy = "its positions do not attend to their right, even if told to; give a bidirectional model"
+    require(plain, "source", type(trunk.model).__name__, remedy)
     return plain, None
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face: found and read, with errors that name the remedy."""
+"""Checkpoints of Hugging Face, found and read with errors that name the remedy; and tokenizers of language models."""
 
 from __future__ import annotations
 
@@ -44,10 +44,6 @@ def filled(kind: Any, config: Any, weights: Mapping[str, Tensor]) -> Any:
     return model
 
 
-def some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 @dataclass(frozen=True)
 class Source:
     """A folder written by ``save_pretrained``, or a hub id."""
@@ -60,36 +56,93 @@ class Source:
     """The remedy for files that are there but cannot be used."""
     trusted: bool = False
     """Whether to run code that comes with the files."""
+    argument: str = "source"
+    """What errors call it."""
 
     @staticmethod
-    def of(source: str | Path, give: str, unusable: Callable[[str, Exception], str], trusted: bool = False) -> Source:
+    def of(source: str | Path, *how: Any, **more: Any) -> Source:
+        """`how` and `more` are the other fields, from `give` on."""
         folder = Path(source).expanduser()
         if folder.is_dir():
-            return Source(str(folder), True, give, unusable, trusted)
+            return Source(str(folder), True, *how, **more)
         hub = isinstance(source, str) and HUB_ID.fullmatch(source) is not None
         remedy = "no such folder, nor a hub id such as 'bert-base-uncased'; give one of these"
-        require(hub, "source", str(source), remedy)
-        return Source(str(source), False, give, unusable, trusted)
+        require(hub, more.get("argument", "source"), str(source), remedy)
+        return Source(str(source), False, *how, **more)
 
     def read(self, loader: Any, what: str, **options: Any) -> Any:
         """``loader.from_pretrained``; errors call what is read `what`."""
+        options |= {"local_files_only": self.local or not hub_reachable(), "trust_remote_code": self.trusted}
         try:
-            here = self.local or not hub_reachable()
-            return loader.from_pretrained(self.name, local_files_only=here, trust_remote_code=self.trusted, **options)
+            return loader.from_pretrained(self.name, **options)
         except OSError as error:
-            elsewhere = (
-                "no folder has this name, and the hub was not reached; run "
-                f"`hf download {self.name} --local-dir FOLDER` where there is a network, bring the folder here, and "
-                f"give {self.give}"
-            )
+            fetch = f"`hf download {self.name} --local-dir FOLDER` where there is a network, and give {self.give}"
+            elsewhere = f"no folder has this name, and the hub was not reached; run {fetch}"
             remedy = "put them into the folder" if self.local else elsewhere
-            raise ValueError(f"source={self.name!r}: wanted {what} ({first_line(error)}): {remedy}") from None
+            raise ValueError(f"{self.argument}={self.name!r}: wanted {what} ({first_line(error)}): {remedy}") from None
         except FAILURES as error:
-            raise ValueError(f"source={self.name!r}: {self.unusable(what, error)}") from error
+            raise ValueError(f"{self.argument}={self.name!r}: {self.unusable(what, error)}") from error
 
     def read_model(self, loader: Any, what: str, remedy: str, unused: Sequence[str] = (), **options: Any) -> Any:
         """The model, of which no weights may be missing but those of `unused` parts."""
         model, report = self.read(loader, what, output_loading_info=True, **options)
         missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in unused))
-        require(not missing, "source", self.name, f"lacks the weights {some(missing)}{remedy}")
+        some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        require(not missing, self.argument, self.name, f"lacks the weights {some}{remedy}")
         return model
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """A Hugging Face tokenizer: tokens have its own numbers. Nothing is put around a text."""
+
+    tokenizer: Any
+    states: int
+    """Numbers from 0 to below this are tokens, as far as they are not forbidden; this one is a masked position."""
+    mask: int
+    """The number of the checkpoint's own mask token. No sample holds it, and no text may."""
+    ends: tuple[int, ...]
+    """Tokens that end a turn, the most fitting first."""
+    context: int | None
+    """The most positions that the model takes; None where it does not say."""
+
+    @property
+    def pad(self) -> int:
+        """A token to stand where there is nothing."""
+        known = (self.tokenizer.pad_token_id, *self.ends, 0 if self.mask else 1)
+        return next(token for token in known if token is not None and token != self.mask)
+
+    def encode(self, text: str) -> list[int]:
+        return self._clean(self.tokenizer.encode(text, add_special_tokens=False), text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        for n, token in enumerate(ids):
+            good = 0 <= token < self.states and token != self.mask
+            require(good, f"ids[{n}]", token, f"the tokens are 0 to {self.states - 1}; decode no masks")
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    @property
+    def chats(self) -> bool:
+        """Whether there is a chat template."""
+        return getattr(self.tokenizer, "chat_template", None) is not None
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """A conversation, messages with a `role` and a `content`, up to where the answer begins."""
+        require(self.chats, "messages", len(messages), "this tokenizer has no chat template; encode a plain text")
+        given = [dict(message) for message in messages]
+        try:
+            ids = self.tokenizer.apply_chat_template(
+                given, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        except Exception as error:  # templates are programs, and fail in their own ways
+            raise ValueError(f"messages={given!r}: the chat template refuses them ({first_line(error)})") from None
+        return self._clean(ids, given[-1]["content"] if given else "")
+
+    def until_end(self, ids: Sequence[int]) -> list[int]:
+        """What comes before the first token that ends a turn."""
+        return list(ids)[: next((n for n, token in enumerate(ids) if token in self.ends), len(ids))]
+
+    def _clean(self, ids: Sequence[int], text: str) -> list[int]:
+        name = self.tokenizer.convert_ids_to_tokens(self.mask) if self.mask in ids else None
+        require(name is None, "text", text, f"holds the mask token {name!r}; give FREE in a template where to write")
+        return list(ids)

@@ -14,8 +14,7 @@ from ...core.storage import installed
 from ..network import Network, from_network
 from .bidirectional import PROBE, Trunk, probe, some_tokens
 from .heads import Head, take_layer
-from .hub import FAILURES, Source, first_line, transformers
-from .vocabulary import Vocabulary
+from .hub import FAILURES, Source, Vocabulary, first_line, transformers
 
 TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>")
 """What the tokens are called that end a turn: LLaDA's 126348, Dream's 151645, and others'."""
@@ -35,6 +34,7 @@ class Kind:
 
 
 LLADA, DREAM = Kind("llada", 126336, shifted=False), Kind("dream", 151666, shifted=True)
+KINDS = (LLADA.name, DREAM.name)
 
 
 # --- adapters
@@ -130,10 +130,8 @@ def _files(kind: Kind, source: str | Path, dtype: torch.dtype | None, device_map
 
     def unusable(what: str, error: Exception) -> str:
         if not trusted and "trust_remote_code" in str(error):
-            return (
-                f"comes with code of its own (for {what}), which is not run unless you say so: read it, and give "
-                "trust_remote_code=True (--trust-remote-code)"
-            )
+            remedy = "read it, and give trust_remote_code=True (--trust-remote-code)"
+            return f"comes with code of its own (for {what}), which is not run unless you say so: {remedy}"
         other = "if its own code wants another version of transformers, as LLaDA's wants 4.57, install that"
         remedy = other if trusted else "replace them"
         return f"cannot use {what} with transformers {auto.__version__} ({first_line(error)}): {remedy}"
@@ -158,9 +156,8 @@ def _class_for(auto: Any, config: Any, name: str) -> str:
     if type(config) in auto.MODEL_FOR_CAUSAL_LM_MAPPING:
         return "AutoModelForCausalLM"
     own = getattr(config, "auto_map", None) or {}
-    found = next(
-        (loader for loader in ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM") if loader in own), ""
-    )
+    names = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
+    found = next((loader for loader in names if loader in own), "")
     require(found != "", "source", name, f"{type(config).__name__} is no language model; give one that has logits")
     return found
 
@@ -170,22 +167,17 @@ def _vocabulary(kind: Kind, name: str, tokenizer: Any, model: Any, device: torch
         try:
             states = model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=device)).logits.shape[-1]
         except FAILURES as error:
-            raise ValueError(
-                f"source={name!r}: {type(model).__name__} gives no logits ({first_line(error)})"
-            ) from error
+            made = type(model).__name__
+            raise ValueError(f"source={name!r}: {made} gives no logits ({first_line(error)})") from error
     known = (getattr(model.config, "mask_token_id", None), tokenizer.mask_token_id, kind.mask)
     mask = next(token for token in known if token is not None)
-    remedy = (
-        f"there are {states} tokens; give a checkpoint with a mask token, or write mask_token_id into its config.json"
-    )
-    require(0 <= mask < states, "mask_token_id", mask, remedy)
+    remedy = "give a checkpoint with a mask token, or write mask_token_id into its config.json"
+    require(0 <= mask < states, "mask_token_id", mask, f"there are {states} tokens; {remedy}")
     vocabulary = tokenizer.get_vocab()
     most = max(vocabulary.values())
     require(most < states, "source", name, f"its tokenizer has the token {most}, but the model {states}; match them")
     ends = [vocabulary[end] for end in TURN_ENDS if end in vocabulary]
     if tokenizer.eos_token_id is not None:
         ends.append(tokenizer.eos_token_id)
-    sizes = [getattr(model.config, key, None) for key in CONTEXT]
-    return Vocabulary(
-        tokenizer, states, mask, tuple(dict.fromkeys(ends)), min((n for n in sizes if n is not None), default=None)
-    )
+    sizes = [size for key in CONTEXT if (size := getattr(model.config, key, None)) is not None]
+    return Vocabulary(tokenizer, states, mask, tuple(dict.fromkeys(ends)), min(sizes, default=None))

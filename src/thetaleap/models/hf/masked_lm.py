@@ -134,16 +134,13 @@ def _own_logits(trunk: Trunk, x: Int64[Tensor, "1 d"]) -> Float[Tensor, "d h"]:
     except FAILURES as error:
         tokens, most = x.shape[1] + len(trunk.before) + len(trunk.after), getattr(config, "max_position_embeddings", 0)
         remedy = f"it has {most} positions; shorten it" if tokens > most - 2 else "choose another kind of model"
-        raise ValueError(
-            f"length={x.shape[1]}: {name} fails on {tokens} tokens ({first_line(error)}); {remedy}"
-        ) from None
+        failed = f"{name} fails on {tokens} tokens ({first_line(error)})"
+        raise ValueError(f"length={x.shape[1]}: {failed}; {remedy}") from None
 
 
 def _unusable(files: str, error: Exception) -> str:
-    return (
-        f"cannot use {files} ({first_line(error)}): give a masked language model that transformers itself knows; code "
-        "that comes with a model is never run"
-    )
+    remedy = "give a masked language model that transformers itself knows; code that comes with a model is never run"
+    return f"cannot use {files} ({first_line(error)}): {remedy}"
 
 
 def _special(tokenizer: Any) -> set[int]:
@@ -154,10 +151,8 @@ def _special(tokenizer: Any) -> set[int]:
 def _around(tokenizer: Any, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The special tokens that go before and after a sequence: what the tokenizer makes of an empty text."""
     empty = tuple(tokenizer.encode(""))
-    good = len(empty) <= 2 and set(empty) <= _special(tokenizer)
-    require(
-        good, "source", name, f"its tokenizer frames texts by {empty}; at most one token on each side is understood"
-    )
+    good, remedy = len(empty) <= 2 and set(empty) <= _special(tokenizer), "at most one token on each side is understood"
+    require(good, "source", name, f"its tokenizer frames texts by {empty}; {remedy}")
     ends = {tokenizer.sep_token_id, tokenizer.eos_token_id}
     cut = len(empty) - 1 if empty and (len(empty) == 2 or empty[0] in ends) else len(empty)
     return empty[:cut], empty[cut:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -46,11 +45,12 @@ class Oracle(Denoiser, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Law(ABC):
+class Law:
     """The base of oracles: a law of clean sequences under a forward process."""
 
     process: Process
     horizon: float
+    length: int
     device = CPU
 
     @property
@@ -60,10 +60,6 @@ class Law(ABC):
     @property
     def shape(self) -> tuple[int, ...] | None:
         return None
-
-    @property
-    @abstractmethod
-    def length(self) -> int: ...
 
     def tokens(self, x: Tensor) -> Tensor:
         """`x` checked to be clean sequences."""
@@ -91,9 +87,7 @@ class AroundOracle(Wrapped):
         return self._truth.draw(num, seed)
 
 
-def ancestral(
-    num: int, seed: int, length: int, weights: Callable[[int, list[Tensor]], Tensor]
-) -> Int64[Tensor, "num d"]:
+def ancestral(num: int, seed: int, length: int, weights: Callable[[int, list[Tensor]], Tensor]) -> Tensor:
     """True samples, position by position: ``weights(position, columns before it)`` is the law of the next column."""
     require_count("num", num)
     noise, each = Stream(seed, 0, num), torch.arange(num)
@@ -115,12 +109,8 @@ class OnDemand:
         return self.same
 
     def logits(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
-        return _log_or_flat(self.rows(positions))
-
-
-def _log_or_flat(weights: Float64[Tensor, "n S"]) -> Float64[Tensor, "n S"]:
-    """Logarithms; a row of zeros, a position whose surroundings the law cannot produce, becomes uniform."""
-    return torch.where(weights.amax(1, keepdim=True) == 0, 0.0, weights.log())
+        weights = self.rows(positions)  # a row of zeros, whose surroundings the law cannot produce, becomes uniform
+        return torch.where(weights.amax(1, keepdim=True) == 0, 0.0, weights.log())
 
 
 def on_demand(solve: Callable[[Tensor], Tensor], x: Int64[Tensor, "b d"], states: int, entries: int) -> OnDemand:
@@ -181,8 +171,3 @@ def masked(process: Process | None, states: int, what: str) -> Masked:
         raise ValueError(f"process={name}: a {what} is exact under Masked only; use joint for short sequences")
     require(process.states == states, "process.states", process.states, f"the {what} has {states}")
     return process
-
-
-def entropy_of(p: Tensor) -> Tensor:
-    """``-sum p log p`` over the last dimension."""
-    return -torch.xlogy(p, p).sum(-1)

@@ -25,10 +25,6 @@ class Mixture(Law):
     weights: Float64[Tensor, " K"]
     positions: Float64[Tensor, "K d S"]
 
-    @property
-    def length(self) -> int:
-        return self.positions.shape[1]
-
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         time = t if t.ndim == 0 else t.repeat_interleave(self.length).unsqueeze(1)
         likelihood = self.process.likelihood(x.flatten(), time).view(*x.shape, -1)
@@ -94,4 +90,4 @@ def mixture(
     process = Masked(p.shape[2]) if process is None else process
     require_process(process)
     require(process.states == p.shape[2], "process.states", process.states, f"the mixture has {p.shape[2]}")
-    return Mixture(process, checked_horizon(process, horizon), w, p)
+    return Mixture(process, checked_horizon(process, horizon), p.shape[1], w, p)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import reduce
 
 import torch
 from jaxtyping import Float64, Int64
@@ -48,15 +49,8 @@ def transfer(bond: Float64[Tensor, "S S"], position: Float64[Tensor, " S"], heig
         column = (column.view(-1, states, 1) + bond + position).flatten()
     rows = max(1, int(math.log(BLOCK, states)))
     sizes = [min(rows, height - first) for first in range(0, height, rows)]
-    blocks = tuple(_kronecker((bond - top).exp(), size) for size in sizes)
+    blocks = tuple(reduce(torch.kron, [(bond - top).exp()] * size) for size in sizes)
     return Transfer((column - column.max()).exp(), blocks), torch.stack([column.max(), height * top])
-
-
-def _kronecker(matrix: Tensor, power: int) -> Tensor:
-    result = matrix
-    for _ in range(power - 1):
-        result = torch.kron(result, matrix)
-    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +68,6 @@ class Strip(Law):
     width: int
     weights: Transfer = field(repr=False)
     log_z: float
-
-    @property
-    def length(self) -> int:
-        return self.height * self.width
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -179,24 +169,23 @@ def _log_z(bond: Tensor, position: Tensor, height: int, width: int) -> Tensor:
     return total + message.sum().log()
 
 
-def _check_size(states: int, height: int, width: int) -> None:
+def _strip(
+    bond: Tensor, position: Tensor, height: int, width: int, process: Process | None, horizon: float | None
+) -> Strip:
+    states = len(position)
     require_count("height", height)
     require_count("width", width)
     size = f"{states}**{height} different columns, at most {MOST_COLUMNS}; let the height be the shorter side"
     require(states**height <= MOST_COLUMNS, "height", height, size)
-
-
-def _strip(
-    bond: Tensor, position: Tensor, height: int, width: int, process: Process | None, horizon: float | None
-) -> Strip:
-    process = masked(process, len(position), "strip")
+    process = masked(process, states, "strip")
     weights, _ = transfer(bond, position, height)
     # a column's own weights, and what its two neighbours can say about it
     spread = float(-weights.column.log().min() + 2 * height * (bond.max() - bond.min()))
     remedy = f"at most {MOST_SPREAD:g}, or they underflow; lower the coupling, the field or the height"
     require(spread <= MOST_SPREAD, "spread of a column's log-weights", spread, remedy)
     log_z = float(_log_z(bond, position, height, width))
-    return Strip(process, checked_horizon(process, horizon), bond, position, height, width, weights, log_z)
+    until = checked_horizon(process, horizon)
+    return Strip(process, until, height * width, bond, position, height, width, weights, log_z)
 
 
 def ising(
@@ -212,9 +201,8 @@ def ising(
     The values 0 and 1 stand for the spins -1 and +1; position = row * width + column. ``2**height`` may be at most 4096,
     `width` is free.
     """
-    _check_size(2, height, width)
-    _require_finite("coupling", coupling)
-    _require_finite("field", field)
+    require(finite(coupling), "coupling", coupling, "give a finite number")
+    require(finite(field), "field", field, "give a finite number")
     spin = torch.tensor([-1.0, 1.0], dtype=torch.float64)
     return _strip(float(coupling) * spin.outer(spin), float(field) * spin, height, width, process, horizon)
 
@@ -227,11 +215,6 @@ def potts(
     Position = row * width + column. ``states**height`` may be at most 4096, `width` is free.
     """
     require_count("states", states, least=2)
-    _check_size(states, height, width)
-    _require_finite("coupling", coupling)
+    require(finite(coupling), "coupling", coupling, "give a finite number")
     bond = float(coupling) * torch.eye(states, dtype=torch.float64)
     return _strip(bond, torch.zeros(states, dtype=torch.float64), height, width, process, horizon)
-
-
-def _require_finite(argument: str, value: float) -> None:
-    require(finite(value), argument, value, "give a finite number")

@@ -14,7 +14,7 @@ from ...core.checks import probability_table, require, require_count
 from ...core.evaluation import Conditionals, Duplicates
 from ...core.noise import Use, philox
 from ...core.processes import Process, require_process
-from ._common import MOST_ENTRIES, Law, OnDemand, checked_horizon, entropy_of
+from ._common import MOST_ENTRIES, Law, OnDemand, checked_horizon
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,6 @@ class Joint(Law):
 
     p0: Float64[Tensor, " ..."]
     table: Callable[[float], Tensor] = field(repr=False)
-
-    @property
-    def length(self) -> int:
-        return self.p0.ndim
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         states, length = self.process.states, self.length
@@ -61,7 +57,7 @@ class Joint(Law):
         return self.p0[tuple(self.tokens(x).T)].log()
 
     def entropy(self) -> float:
-        return float(entropy_of(self.p0.flatten()))
+        return float(torch.special.entr(self.p0).sum())
 
     def draw(self, num: int, seed: int = 0) -> Int64[Tensor, "num d"]:
         require_count("num", num)
@@ -91,7 +87,7 @@ def joint(p0: Tensor, process: Process, horizon: float | None = None) -> Joint:
         def table(t: float) -> Tensor:
             return marginals
 
-    return Joint(process, checked_horizon(process, horizon), p, table)
+    return Joint(process, checked_horizon(process, horizon), p.ndim, p, table)
 
 
 def _leave_one_out(p0: Tensor, process: Process, t: float) -> Float64[Tensor, " size"]:

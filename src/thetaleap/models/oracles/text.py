@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from ...core.checks import finite, require, require_count, require_kind
@@ -75,7 +76,9 @@ def markov_text(
     require(states > 1, "path", str(path), f"holds nothing but {text[0]!r}; give a text of different characters")
     entries = states ** (order + 1)
     require(entries <= MOST_ENTRIES, "order", order, f"{entries} transitions, at most {MOST_ENTRIES}; lower it")
-    counts = _counts(torch.from_numpy(values.astype(np.int64)), order, states) + float(smoothing)
+    shape = (states,) * (order + 1)
+    grams = np.ravel_multi_index(tuple(sliding_window_view(values.flatten(), order + 1).T), shape)
+    counts = torch.from_numpy(np.bincount(grams, minlength=entries)).view(shape).to(torch.float64) + float(smoothing)
     chain = markov_chain(counts / counts.sum(-1, keepdim=True), length, None, process, horizon)
     return MarkovText(chain, "".join(map(chr, points)))
 
@@ -87,11 +90,3 @@ def _read(path: str | Path) -> str:
         raise ValueError(f"path={str(path)!r}: cannot be read ({error.strerror}); give a text file") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"path={str(path)!r}: byte {error.start} is not UTF-8; save the text as UTF-8") from None
-
-
-def _counts(values: Int64[Tensor, " n"], order: int, states: int) -> Float64[Tensor, " ..."]:
-    """How often each run of order + 1 values occurs, as a tensor (S,)*(order+1)."""
-    code = torch.zeros(len(values) - order, dtype=torch.int64)
-    for n in range(order + 1):
-        code = code * states + values[n : len(code) + n]
-    return torch.bincount(code, minlength=states ** (order + 1)).to(torch.float64).view((states,) * (order + 1))

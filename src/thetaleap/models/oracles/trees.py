@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core.checks import is_whole, probability_table, require
 from ...core.evaluation import Conditionals
 from ...core.processes import Masked, Process
-from ._common import Law, ancestral, checked_horizon, entropy_of, evidence, masked, on_demand, scaled
+from ._common import Law, ancestral, checked_horizon, evidence, masked, on_demand, scaled
 
 Message = Float64[Tensor, "b S"]
 
@@ -25,10 +25,6 @@ class Tree(Law):
     parents: tuple[int, ...]
     root: Float64[Tensor, " S"]
     edges: Float64[Tensor, "d S S"]
-
-    @property
-    def length(self) -> int:
-        return len(self.parents)
 
     @property
     def children(self) -> list[list[int]]:
@@ -68,9 +64,9 @@ class Tree(Law):
 
     def entropy(self) -> float:
         """``H(x_0) + sum_l H(x_l | x_parent(l))``."""
-        laws, total = [self.root], float(entropy_of(self.root))
+        laws, total = [self.root], float(torch.special.entr(self.root).sum())
         for parent, edge in zip(self.parents[1:], self.edges[1:], strict=True):
-            total += float(laws[parent] @ entropy_of(edge))
+            total += float(laws[parent] @ torch.special.entr(edge).sum(1))
             laws.append(laws[parent] @ edge)
         return total
 
@@ -106,7 +102,12 @@ def tree(
         process: a `Masked` process with S states; by default ``Masked(S)``.
         horizon: the time of pure noise; by default the schedule's.
     """
-    ancestry = _checked_parents(parents)
+    whole = isinstance(parents, Sequence) and all(is_whole(parent) for parent in parents)
+    require(whole, "parents", parents, "give the number of each position's parent, as in [-1, 0, 0]")
+    ancestry = tuple(int(parent) for parent in parents)
+    require(len(ancestry) > 0 and ancestry[0] == -1, "parents", ancestry[:1], "position 0 is the root; begin with -1")
+    for n, parent in enumerate(ancestry[1:], 1):
+        require(0 <= parent < n, f"parents[{n}]", parent, f"give a position before it, 0 to {n - 1}")
     first = probability_table("root", root)
     require(first.ndim == 1, "root shape", tuple(first.shape), "give (S,)")
     states, length = len(first), len(ancestry)
@@ -117,16 +118,4 @@ def tree(
     tables[0] = 1 / states
     process = masked(process, states, "tree")
     edges = probability_table("edges", tables, dim=-1)
-    return Tree(process, checked_horizon(process, horizon), ancestry, first, edges)
-
-
-def _checked_parents(parents: Sequence[int]) -> tuple[int, ...]:
-    whole = isinstance(parents, Sequence) and all(is_whole(parent) for parent in parents)
-    require(whole, "parents", parents, "give the number of each position's parent, as in [-1, 0, 0]")
-    ancestry = tuple(int(parent) for parent in parents)
-    require(len(ancestry) > 0 and ancestry[0] == -1, "parents", ancestry[:1], "position 0 is the root; begin with -1")
-    for position, parent in enumerate(ancestry[1:], 1):
-        require(
-            0 <= parent < position, f"parents[{position}]", parent, f"give a position before it, 0 to {position - 1}"
-        )
-    return ancestry
+    return Tree(process, checked_horizon(process, horizon), length, ancestry, first, edges)

@@ -107,10 +107,8 @@ def read_weights(path: Path) -> dict[str, Any]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        raise ValueError(
-            f"path={str(path)!r}: holds more than tensors and plain data, and is not loaded, because that could run "
-            "foreign code; install the package anew"
-        ) from None
+        refused = "holds more than tensors and plain data, and is not loaded, because that could run foreign code"
+        raise ValueError(f"path={str(path)!r}: {refused}; install the package anew") from None
 
 
 def _file(package: str, path: str) -> Path:
