@@ -1,6 +1,6 @@
 """Which solver to recommend for trained masked networks on a line: low discrepancy, alone and under two extrapolations.
 
-Text of `shakespeare`, judged by `plays`, and heavy chains of `sapiens-vh` as in `benchmarks.antibodies`, on seeds that
+Text of `shakespeare-char`, judged by `plays`, and heavy chains of `sapiens-vh` as in `benchmarks.antibodies`, on seeds that
 no other table has used. Two rules, fixed before the first run: another contender takes the place of the default, which
 was `Multistep(planner=LowDiscrepancy())`, if its bits per token are nearer those of exact sampling, on average over the
 budgets and by two standard errors, and if its pairs of residues are not further from exact sampling by two standard
@@ -41,7 +41,7 @@ def bits(quality: TextQuality) -> Measured:
 
 def text(num: int, exact: int) -> None:
     """Perplexity and entropy of each, and how far its bits are from those of exact sampling."""
-    model, critic = tl.load("shakespeare"), judge("plays")
+    model, critic = tl.load("shakespeare-char"), judge("plays")
 
     def drawn(solver: Solver, nfe: int, num: int, seed: int) -> TextQuality:
         out = tl.sample(model, solver, nfe=nfe, num=num, seed=seed, batch_size=32, progress=False)

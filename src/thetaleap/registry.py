@@ -218,13 +218,9 @@ BUILT_IN |= {
 BUILT_IN |= {
     name: BuiltIn(about, _made("trained:trained", SHIPPED / name), PLACE, process, length, states)
     for name, (process, length, states, about) in {
-        "shakespeare": (
-            "Masked",
-            256,
-            65,
-            "characters of Shakespeare's plays, masked: trained here, as are the next three",
-        ),
-        "shakespeare-uniform": ("Uniform", 256, 65, "the same plays, uniform process"),
+        "shakespeare": ("Masked", 128, 1024, "Shakespeare's plays in byte pairs, masked: trained here, as are the next"),
+        "shakespeare-char": ("Masked", 256, 65, "the same plays in characters, masked"),
+        "shakespeare-uniform": ("Uniform", 256, 65, "the same in characters, uniform process"),
         "mnist": ("Masked", 196, 8, "handwritten digits of 14 x 14 pixels in 8 greys, masked, class-conditional"),
         "sums": ("Masked", 56, 114, "word problems and their worked answers, masked"),
     }.items()

@@ -133,17 +133,17 @@ def test_auto_is_the_default(tmp_path: Path, options: tuple[str, ...], nfe: int 
 
 def test_each_format(tmp_path: Path) -> None:
     """All say how they were made, and what model made them."""
-    expected = tl.sample(tl.load("shakespeare", length=9), tl.Tweedie(), nfe=2, num=3, seed=1, template=prompted())
-    texts = [tl.load("shakespeare").tokenizer.decode(row) for row in expected.x.tolist()]
+    expected = tl.sample(tl.load("shakespeare-char", length=9), tl.Tweedie(), nfe=2, num=3, seed=1, template=prompted())
+    texts = [tl.load("shakespeare-char").tokenizer.decode(row) for row in expected.x.tolist()]
     common = ("--length", 9, "--solver", "tweedie", "--nfe", 2, "--num", 3, "--seed", 1, "--prompt", "To")
-    who = {"model": "shakespeare", "solver": repr(tl.Tweedie()), "seed": 1, "version": tl.__version__, "prompt": "To"}
+    who = {"model": "shakespeare-char", "solver": repr(tl.Tweedie()), "seed": 1, "version": tl.__version__, "prompt": "To"}
     walk = {"nfe": 2, "tolerance": None, "steps": None, "grid": "uniform", "delta": None}
     whole = {"nfe": expected.nfe.tolist(), "text": texts, "prompt": ["To"] * 3}
     held = {".parquet": whole, ".jsonl": whole, ".npy": {}, ".txt": {"text": texts}}
     assert held.keys() == files.WRITERS.keys()
     for ending, columns in held.items():
         path = tmp_path / f"a{ending}"
-        ran("sample", "shakespeare", *common, "--out", path)
+        ran("sample", "shakespeare-char", *common, "--out", path)
         found, card = files.read_columns(path)
         tokens = found.pop("tokens", None)
         assert tokens is None if ending == ".txt" else tokens.tolist() == expected.x.tolist()
@@ -151,13 +151,13 @@ def test_each_format(tmp_path: Path) -> None:
         assert card == who | walk
         # whose model, and what was given, evaluate finds in the file
         figures = json.loads(ran("evaluate", path, "--per-sample", 1, "--json"))
-        assert (figures["model"], figures["samples"], figures["positions"]) == ("shakespeare", 3, 7)
+        assert (figures["model"], figures["samples"], figures["positions"]) == ("shakespeare-char", 3, 7)
     assert np.load(tmp_path / "a.npy").tolist() == expected.x.tolist(), "numpy reads the tokens"
     assert len(list(tmp_path.iterdir())) == len(files.WRITERS)
 
 
 def prompted() -> torch.Tensor:
-    return torch.tensor([*tl.load("shakespeare").tokenizer.encode("To"), *[tl.FREE] * 7])
+    return torch.tensor([*tl.load("shakespeare-char").tokenizer.encode("To"), *[tl.FREE] * 7])
 
 
 def test_summary(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from .study import Row, Study, compare, ranking, row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODEL = "shakespeare"
+MODEL = "shakespeare-char"
 FEWEST, WORK = 12, 1024
 """Samples of a row by default: at least so many, and as many as take so many evaluations; of exact sampling, with which
 all are compared, twice the least."""

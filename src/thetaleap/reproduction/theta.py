@@ -33,7 +33,7 @@ from .text import critic_of, figures_of, texts_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODELS = ("shakespeare", "mnist")
+MODELS = ("shakespeare-char", "mnist")
 THETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0)
 BUDGETS = {"bits": (16, 32), "distance": (8, 16)}
 NUMS = {"bits": 32, "distance": 120}
