@@ -143,13 +143,37 @@ PLANNED: list[Solver] = [
 ]
 """Solvers of masked processes with a planner or a window."""
 
-SOLVERS: list[Method] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED]
+CORRECTED: list[Solver] = [
+    tl.Corrected(),
+    tl.Corrected(tl.Multistep(), tl.Gibbs(planner=tl.LowDiscrepancy()), every=2, sweeps=2),
+    tl.Corrected(tl.Tweedie(), tl.Informed()),
+    tl.Corrected(tl.Trapezoidal(), tl.Gibbs(), sweeps=0),
+]
+"""Predictors with correctors, for every process; their laws are checked in test_correctors.py."""
+
+REMASKING: list[Solver] = [
+    tl.Corrected(tl.Tweedie(tl.FixedCount()), tl.Gibbs(2), sweeps=2),
+    tl.ReMDM("cap", 0.3),
+    tl.ReMDM("rescale", 0.5),
+    tl.ReMDM("confidence"),
+    tl.ReMDM("loop", 0.4, t_on=0.7, t_off=0.2, alpha_on=0.6),
+]
+"""Solvers of masked processes that mask again."""
+
+RENOISING: list[Solver] = [tl.Psi("constant", 0.4), tl.Psi("cap", 0.2), tl.Psi("rescale", 0.5)]
+"""Solvers of processes without masks that noise again."""
+
+SOLVERS: list[Method] = [
+    *(entry.solver for entry in STEPPING),
+    *(solver for solvers in (DECODING, EXACT, BEYOND, PLANNED, CORRECTED, REMASKING, RENOISING) for solver in solvers),
+]
 
 
 def allowed(solver: Method, process: Process) -> bool:
     """Whether `solver` makes sense for `process`."""
-    masks_only = solver in DECODING or solver in PLANNED or isinstance(solver, tl.FirstHitting)
-    return process.mask is not None or not masks_only
+    if process.mask is not None:
+        return solver not in RENOISING
+    return not (solver in DECODING or solver in PLANNED or solver in REMASKING or isinstance(solver, tl.FirstHitting))
 
 
 def works(solver: Method, case: Case) -> bool:

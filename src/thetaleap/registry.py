@@ -1,7 +1,7 @@
-"""One registry of solvers, planners and models: those of this package, and those that others add by entry points.
+"""One registry of solvers, planners, correctors and models: this package's, and those that others add by entry points.
 
 A package that has ``[project.entry-points."thetaleap.solvers"] mine = "its.module:Mine"`` adds a solver called "mine";
-``thetaleap.planners`` and ``thetaleap.models`` do the same. Nothing is imported before it is used.
+``thetaleap.planners``, ``thetaleap.correctors`` and ``thetaleap.models`` do the same. Nothing is imported before it is used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Entry:
     """A name, and what it stands for."""
 
     kind: str
-    """A solver, planner or model."""
+    """A solver, planner, corrector or model."""
     name: str
     target: Target
     packages: tuple[str, ...] = ()
@@ -80,7 +80,11 @@ class Entry:
         return self.load()(*self.target.arguments, *arguments, **options)
 
 
-BASES = {"solver": Target(f"{HOME}.control:Method"), "planner": Target(f"{HOME}.planners:Planner")}
+BASES = {
+    "solver": Target(f"{HOME}.control:Method"),
+    "planner": Target(f"{HOME}.planners:Planner"),
+    "corrector": Target(f"{HOME}.solvers:Corrector"),
+}
 """What the classes of others must derive from."""
 
 
@@ -146,6 +150,9 @@ SOLVERS = Registry(
         adams_bashforth="solvers.adams_bashforth:AdamsBashforth",
         uniformization="solvers.uniformization:Uniformization",
         first_hitting="solvers.first_hitting:FirstHitting",
+        corrected="solvers.corrected:Corrected",
+        remdm="solvers.remdm:ReMDM",
+        psi="solvers.psi:Psi",
         parallel_decoding="control.decoding:ParallelDecoding",
         semi_autoregressive="control.decoding:SemiAutoregressive",
     ),
@@ -160,6 +167,11 @@ PLANNERS = Registry(
         confidence="planners.confidence:Confidence",
         entropy_bounded="planners.entropy:EntropyBounded",
     ),
+)
+
+CORRECTORS = Registry(
+    "corrector",
+    _own(gibbs="solvers.correctors.gibbs:Gibbs", informed="solvers.correctors.informed:Informed"),
 )
 
 

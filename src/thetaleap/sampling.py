@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -355,11 +356,12 @@ def _require_cleared(model: Denoiser, control: Control, end: float) -> None:
 def _affordable(control: Control, nfe: int, length: int, cost: int, finish: int) -> int:
     """Steps that `nfe` evaluations pay for, leaving `finish` for where they may be needed; each counts `cost`."""
     assert control.evaluations is not None
-    least = cost * (control.evaluations * control.fewest(length) + finish)
+    least = cost * (control.cost(control.fewest(length)) + finish)
     extra = f", and {'one' if finish == 1 else finish} more to finish" if finish else ""
     twice = f", each counting {cost} with guidance" if cost > 1 else ""
     require_count("nfe", nfe, least=1)
     name = control.name
     remedy = f"{name} takes {control.evaluations} per step{extra}{twice}: give at least {least}"
     require(nfe >= least, "nfe", nfe, remedy)
-    return (nfe // cost - finish) // control.evaluations
+    rest = nfe // cost - finish
+    return bisect_right(range(1, rest + 1), rest, key=control.cost)

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ..registry import ADAPTERS, HOME, PLANNERS, SOLVERS, Target, models
+from ..registry import ADAPTERS, CORRECTORS, HOME, PLANNERS, SOLVERS, Target, models
 from .base import COMMANDS, alone
 from .catalog import from_source
 
 MODELS = (*models(sourced=False), *(f"{kind}:" for kind in ADAPTERS))
-KNOWN = {"model": MODELS, "solver": ("auto", *SOLVERS), "solvers": ("auto", *SOLVERS), "planner": (*PLANNERS,)}
+SOLVER, PARTS = ("auto", *SOLVERS), {"predictor": (*SOLVERS,), "corrector": (*CORRECTORS,), "planner": (*PLANNERS,)}
+KNOWN = {"model": MODELS, "solver": SOLVER, "solvers": SOLVER, **PARTS}
 """Words that an option or argument takes."""
 
 

@@ -13,10 +13,9 @@ from rich.markup import escape
 
 from ..core.checks import require, require_choice
 from ..core.fields import Parameter
-from ..evaluation.choice import hyper_parameters
+from ..evaluation.choice import PARTS, hyper_parameters, kind_of
 from ..models import load
-from ..planners import Planner
-from ..registry import PLANNERS, SOLVERS
+from ..registry import SOLVERS
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 METHOD = "The method: [cyan]thetaleap solvers[/] lists them."
@@ -101,8 +100,8 @@ def _annotation(owners: dict[str, Parameter]) -> Any:
 
 def _shown(default: Any) -> str:
     """A default as it is typed."""
-    names = [name for name, made in PLANNERS.loaded().items() if type(default) is made]
-    return names[0] if names else str(default)
+    parts = (found for _, registry in PARTS.values() for found in registry.loaded().items())
+    return next((name for name, made in parts if type(default) is made), str(default))
 
 
 def _about(owners: dict[str, Parameter]) -> str:
@@ -118,7 +117,10 @@ def _about(owners: dict[str, Parameter]) -> str:
 
 
 def _range(one: Parameter) -> str:
-    if isinstance(one.hint, type) and issubclass(one.hint, Planner):
-        return f"one of {', '.join(PLANNERS)}; NAME:VALUE sets the first of its hyper-parameters"
+    kind = kind_of(one)
+    if kind == "solver":
+        return "by name, or as in Python"
+    if kind is not None:
+        return f"one of {', '.join(PARTS[kind][1])}; NAME:VALUE sets the first of its hyper-parameters"
     said = all(choice in one.knob.help for choice in one.knob.choices)
     return "" if one.knob.choices and said else one.knob.range

@@ -53,6 +53,10 @@ class Control(ABC):
         """Per step; None: as many as it takes."""
         return self.solver.evaluations
 
+    def cost(self, steps: int) -> int:
+        """The most evaluations that so many steps take of a sample, without the finish, where that is known."""
+        return self.solver.cost(steps)
+
     @property
     def exact_kernels(self) -> bool:
         return self.solver.exact_kernels

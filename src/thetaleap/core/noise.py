@@ -64,6 +64,7 @@ class Draw(StrEnum):
     GAP = "gap"
     POSITION = "position"
     WATCH = "watch"
+    SWEEP = "sweep"
     PILOT = "pilot"
     COMPONENT = "component"
     DRAW = "draw"

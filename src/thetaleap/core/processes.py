@@ -66,6 +66,10 @@ class Process(Protocol):
         """``P_t(v, present)``: how likely each clean value v is to have become `present` by time t."""
         ...
 
+    def noised(self, c: Rows, alpha: Tensor) -> Rows:
+        """``p_t(v | others)`` where ``alpha(t) = alpha``; what is missing of one is the mask's."""
+        ...
+
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
         """``p_t(v | others) / p_t(present | others)``."""
         ...
@@ -142,6 +146,9 @@ class Masked:
         masked = (present == self.mask).unsqueeze(1).expand_as(kept)
         return torch.where(masked, 1 - alpha, alpha * kept)
 
+    def noised(self, c: Rows, alpha: Tensor) -> Rows:
+        return alpha * c
+
     def _ratio(self, t: Tensor) -> Tensor:
         alpha = self.schedule.alpha(t)
         return alpha / (1 - alpha)
@@ -203,15 +210,15 @@ class Uniform:
     def active(self, x: Sequences) -> Bool[Tensor, "b d"]:
         return torch.ones_like(x, dtype=torch.bool)
 
-    def _noised(self, c: Rows, alpha: Tensor) -> Rows:
+    def noised(self, c: Rows, alpha: Tensor) -> Rows:
         return alpha * c + (1 - alpha) / self.states
 
     def likelihood(self, present: Tokens, t: Tensor) -> Rows:
         kept = present.unsqueeze(1) == torch.arange(self.states, device=present.device)
-        return self._noised(kept.to(torch.float64), self.schedule.alpha(t))
+        return self.noised(kept.to(torch.float64), self.schedule.alpha(t))
 
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
-        p = self._noised(c, self.schedule.alpha(t))
+        p = self.noised(c, self.schedule.alpha(t))
         return p / p.gather(1, present.unsqueeze(1))
 
     def from_score(self, score: Rows, present: Tokens, t: Tensor) -> Rows:
@@ -227,7 +234,7 @@ class Uniform:
         return bound.view(-1, 1)
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
-        back, here = self._noised(c, alpha_s), present.unsqueeze(1)
+        back, here = self.noised(c, alpha_s), present.unsqueeze(1)
         a = alpha_t / alpha_s
         normaliser = a * back.gather(1, here) + (1 - a) / self.states
         return _without(back * ((1 - a) / self.states) / normaliser, present)
@@ -345,8 +352,8 @@ class RateMatrix:
     def _total(self, t: Tensor) -> Tensor:
         return -torch.log(self.schedule.alpha(t))
 
-    def _noised(self, c: Rows, t: Tensor) -> Rows:
-        return self._run(c, self._total(t), self.rates)
+    def noised(self, c: Rows, alpha: Tensor) -> Rows:
+        return self._run(c, -torch.log(alpha), self.rates)
 
     def _run(self, rows: Rows, total: Tensor, rates: Tensor) -> Rows:
         """``rows @ exp(total * rates)``; with a total for each row, summed over the jumps of the uniformised chain."""
@@ -381,7 +388,7 @@ class RateMatrix:
         return self._run(torch.eye(self.states, dtype=torch.float64)[present], total, self.rates.T)
 
     def score(self, c: Rows, present: Tokens, t: Tensor) -> Rows:
-        p = self._noised(c, t)
+        p = self.noised(c, self.schedule.alpha(t))
         return p / p.gather(1, present.unsqueeze(1))
 
     def from_score(self, score: Rows, present: Tokens, t: Tensor) -> Rows:
@@ -404,7 +411,7 @@ class RateMatrix:
         return worst.expand(len(x), -1).gather(1, x)
 
     def kernel(self, c: Rows, present: Tokens, alpha_t: Tensor, alpha_s: Tensor) -> Rows:
-        back = self._run(c, -torch.log(alpha_s), self.rates)
+        back = self.noised(c, alpha_s)
         joint = back * self._reached(present, torch.log(alpha_s / alpha_t))
         return _without(joint / joint.sum(1, keepdim=True), present)
 

@@ -1,4 +1,4 @@
-"""Solvers, planners and grids as text: by name, as in Python, in a file of ``compare --tune``, or as `recommend` says."""
+"""Solvers, their parts and grids as text: by name, as in Python, in a file of ``compare --tune``, or as `recommend` says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..core.checks import require, require_choice
 from ..core.evaluation import Denoiser
 from ..core.fields import Parameter, parameters
 from ..planners import Planner
-from ..registry import PLANNERS, SOLVERS
+from ..registry import CORRECTORS, PLANNERS, SOLVERS, Registry
+from ..solvers import Corrector, Solver
 from .recommend import recommend
 
 AUTO = "auto"
@@ -32,6 +33,13 @@ GRIDS: dict[str, grids.Grid] = {
     "cosine": grids.cosine,
     "logarithmic": grids.logarithmic,
 }
+
+PARTS: dict[str, tuple[type, Registry]] = {
+    "planner": (Planner, PLANNERS),
+    "corrector": (Corrector, CORRECTORS),
+    "solver": (Solver, SOLVERS),
+}
+"""What hyper-parameters may be beside numbers and words, and where it is found by name."""
 
 
 def hyper_parameters() -> dict[str, dict[str, Parameter]]:
@@ -49,20 +57,26 @@ def hyper_parameters() -> dict[str, dict[str, Parameter]]:
 def parse(text: str, argument: str = "solver") -> Method:
     """The solver that `text` names, as ``tweedie``, or writes as in Python: ``Multistep(planner=LowDiscrepancy())``.
 
-    Nothing is run but the classes of solvers and planners, on numbers, words, True, False, None and tuples of them.
+    Nothing is run but the classes of solvers, planners and correctors, on numbers, words, True, False, None and tuples
+    of them.
     """
     if "(" not in text:
         require_choice(argument, text, (AUTO, *SOLVERS))
         return SOLVERS[text].load()()
+    made = _read(text, argument)
+    require(isinstance(made, Method), argument, text, "is no solver; give one, as in 'Multistep()'")
+    return made
+
+
+def _read(text: str, argument: str) -> Any:
+    """What `text` writes as in Python."""
     try:
         require(len(text) <= LONGEST, argument, text[:20], f"give at most {LONGEST} characters")
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         example = "give a solver as in Python, such as 'Multistep(planner=LowDiscrepancy())'"
         raise ValueError(f"{argument}={text[:LONGEST]!r}: cannot be read; {example}") from None
-    made = _Text(text.strip(), argument).value(node)
-    require(isinstance(made, Method), argument, text, "is no solver; give one, as in 'Multistep()'")
-    return made
+    return _Text(text.strip(), argument).value(node)
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class _Text:
         require(condition, self.argument, self.text, remedy)
 
     def value(self, node: ast.expr) -> Any:
-        """A literal, or a solver or planner of literals."""
+        """A literal, or a solver, planner or corrector of literals."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -95,8 +109,9 @@ class _Text:
         return self.made(node.func.id, node)
 
     def made(self, name: str, call: ast.Call) -> Any:
-        """The solver or planner of this `name`."""
-        classes = {one.__name__: one for one in (*SOLVERS.loaded().values(), *PLANNERS.loaded().values(), Blocks)}
+        """The solver, planner or corrector of this `name`."""
+        parts = (one for registry in (SOLVERS, PLANNERS, CORRECTORS) for one in registry.loaded().values())
+        classes = {one.__name__: one for one in (*parts, Blocks)}
         require_choice(f"{self.argument}={self.text!r}: the name", name, classes)
         known, given = parameters(classes[name]), dict[str, Any]()
         has = f"{name} has {', '.join(known) or 'no arguments'}"
@@ -113,22 +128,36 @@ class _Text:
         return classes[name](**given)
 
     def fitting(self, parameter: Parameter, value: Any) -> Any:
-        """`value`, if it is a planner where there must be one; planners may be given by name."""
-        planned = isinstance(parameter.hint, type) and issubclass(parameter.hint, Planner)
-        if planned and isinstance(value, str):
-            return make_planner(value)
-        wanted = f"a planner: one of {', '.join(PLANNERS)}" if planned else "no planner"
-        good = (isinstance(value, Planner) or value is None) if planned else not isinstance(value, Planner)
-        self.require(good, f"{parameter.name} is {value!r}; give {wanted}")
+        """`value`, if it is a planner, corrector or solver where there must be one; these may be given by name."""
+        kind = kind_of(parameter)
+        if kind is None:
+            part = isinstance(value, Planner | Corrector | Method) and parameter.hint is not Any
+            self.require(not part, f"{parameter.name} is {value!r}; give no {_called(value)}")
+            return value
+        if isinstance(value, str):
+            return make(kind, value)
+        right = isinstance(value, parameter.hint) or (value is None and parameter.default is None)
+        self.require(right, f"{parameter.name} is {value!r}; give a {kind}: one of {', '.join(PARTS[kind][1])}")
         return value
 
 
+def kind_of(parameter: Parameter) -> str | None:
+    """Which of `PARTS` a hyper-parameter is, if it is one."""
+    hint = parameter.hint
+    return next((kind for kind, (base, _) in PARTS.items() if isinstance(hint, type) and issubclass(hint, base)), None)
+
+
+def _called(value: Any) -> str:
+    return next((kind for kind, (base, _) in PARTS.items() if isinstance(value, base)), "solver")
+
+
 def written(made: Any) -> str:
-    """A solver or planner as in Python, without what is the default: what `parse` reads."""
+    """A solver, planner or corrector as in Python, without what is the default: what `parse` reads."""
     known = parameters(type(made)).values()
     given = {one.name: getattr(made, one.name) for one in known if getattr(made, one.name) != one.default}
     nested = {
-        name: written(value) if isinstance(value, Method | Planner) else repr(value) for name, value in given.items()
+        name: written(value) if isinstance(value, Method | Planner | Corrector) else repr(value)
+        for name, value in given.items()
     }
     return f"{type(made).__name__}({', '.join(f'{name}={value}' for name, value in nested.items())})"
 
@@ -161,8 +190,8 @@ def build(name: str, given: Mapping[str, Any]) -> Method:
     for key, parameter in known.items():
         require(key in chosen or parameter.default is not MISSING, flag(key), None, f"{name} needs it; give it")
         if isinstance(chosen.get(key), str):
-            planned = isinstance(parameter.hint, type) and issubclass(parameter.hint, Planner)
-            chosen[key] = make_planner(chosen[key]) if planned else parameter.read(flag(key), chosen[key])
+            kind = kind_of(parameter)
+            chosen[key] = make(kind, chosen[key]) if kind else parameter.read(flag(key), chosen[key])
     return solver(**chosen)
 
 
@@ -187,17 +216,23 @@ def read_tuned(model: Denoiser, path: Path, nfe: int | None) -> Choice:
     return Choice(solver, read_grid(model, str(spacing)), str(spacing), budget if nfe is None else nfe, reason)
 
 
-def make_planner(text: str) -> Planner:
-    """The planner called `text`: a name, and maybe, behind a colon, the first of its hyper-parameters."""
+def make(kind: str, text: str) -> Any:
+    """The planner, corrector or solver called `text`: a name, and maybe, behind a colon, the first of its
+    hyper-parameters; or as in Python."""
+    base, registry = PARTS[kind]
+    if "(" in text:
+        made = _read(text, kind)
+        require(isinstance(made, base), kind, text, f"is no {kind}; give one of {', '.join(registry)}")
+        return made
     name, colon, rest = text.partition(":")
-    require_choice("planner", name, PLANNERS)
-    planner = PLANNERS[name].load()
+    require_choice(kind, name, registry)
+    found = registry[name].load()
     if not colon or not rest:
-        return planner()
-    first = next(iter(parameters(planner).values()), None)
+        return found()
+    first = next(iter(parameters(found).values()), None)
     if first is None:
-        raise ValueError(f"planner={text!r}: {name} takes nothing behind a colon")
-    return planner(**{first.name: first.read("planner", rest, text)})
+        raise ValueError(f"{kind}={text!r}: {name} takes nothing behind a colon")
+    return found(**{first.name: first.read(kind, rest, text)})
 
 
 def flag(name: str) -> str:

@@ -271,7 +271,7 @@ def _unspent(model: Denoiser, solver: Method, times: Float64[Tensor, " times"], 
         return ""
     control = control_of(solver)
     each, finish = control.evaluations or 1, not control.reaches_data(model.process)
-    planned = each * (len(times) - 1) + finish
+    planned = control.cost(len(times) - 1) + finish
     if planned < budget and each > 1:
         return f"takes {each} per step{' and one to finish' if finish else ''}"
     if nfe == model.length:

@@ -52,6 +52,10 @@ class Solver(ABC):
         if self.processes == "masked":
             require_masked(self, process, "Tweedie() or Trapezoidal()")
 
+    def cost(self, steps: int) -> int:
+        """The most evaluations that so many steps take of a sample, where that is known."""
+        return (self.evaluations or 0) * steps
+
     def reaches_data(self, process: Process) -> bool:
         """Whether a step may end at t = 0. Otherwise sampling stops at a positive `delta` and is then finished
         by one exact one-position kernel."""
