@@ -138,17 +138,30 @@ PLANNED: list[Solver] = [
     tl.Tweedie(tl.LowDiscrepancy()),
     tl.Tweedie(tl.Confidence(randomness=0.5)),
     tl.Tweedie(tl.EntropyBounded(0.5)),
+    tl.Tweedie(tl.MarginConfidence("dream")),
+    tl.Tweedie(tl.EntropyConfidence("even")),
+    tl.Tweedie(tl.Dilated()),
+    tl.Tweedie(tl.Threshold(0.6)),
+    tl.Tweedie(tl.Factor(1.2)),
+    tl.Tweedie(tl.KLASS(0.5, kl_threshold=0.1, kl_history_length=1)),
     tl.ExponentialTrapezoidal(planner=tl.FixedCount()),
     tl.Multistep(window=2, planner=tl.Bernoulli()),
 ]
 """Solvers of masked processes with a planner or a window."""
 
-SOLVERS: list[Method] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED]
+REVISING: list[Solver] = [
+    tl.WINO(0.4, 0.7),
+    tl.JointThreshold(0.3, 0.9),
+    tl.PUNT(0.03),
+]
+"""Decoders of masked processes that are solvers of their own; laws in tests/solvers/test_decoders.py."""
+
+SOLVERS: list[Method] = [*(entry.solver for entry in STEPPING), *DECODING, *EXACT, *BEYOND, *PLANNED, *REVISING]
 
 
 def allowed(solver: Method, process: Process) -> bool:
     """Whether `solver` makes sense for `process`."""
-    masks_only = solver in DECODING or solver in PLANNED or isinstance(solver, tl.FirstHitting)
+    masks_only = solver in (*DECODING, *PLANNED, *REVISING) or isinstance(solver, tl.FirstHitting)
     return process.mask is not None or not masks_only
 
 

@@ -16,14 +16,29 @@ if TYPE_CHECKING:
     from .evaluation.compare import Contender, compare, default_contenders
     from .evaluation.recommend import Recommendation, recommend
     from .models import from_network, load, oracles
-    from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
+    from .planners import (
+        KLASS,
+        Bernoulli,
+        Confidence,
+        Dilated,
+        EntropyBounded,
+        EntropyConfidence,
+        Factor,
+        FixedCount,
+        LowDiscrepancy,
+        MarginConfidence,
+        Threshold,
+    )
     from .sampling import Moment, Samples, sample
     from .solvers import (
+        PUNT,
         RK2,
+        WINO,
         AdamsBashforth,
         Euler,
         ExponentialTrapezoidal,
         FirstHitting,
+        JointThreshold,
         Multistep,
         TauLeaping,
         Trapezoidal,
@@ -36,7 +51,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FREE",
+    "KLASS",
+    "PUNT",
     "RK2",
+    "WINO",
     "AdamsBashforth",
     "Bernoulli",
     "Blocks",
@@ -44,14 +62,19 @@ __all__ = [
     "Constant",
     "Contender",
     "Cosine",
+    "Dilated",
     "EntropyBounded",
+    "EntropyConfidence",
     "Euler",
     "ExponentialTrapezoidal",
+    "Factor",
     "FirstHitting",
     "FixedCount",
     "Geometric",
+    "JointThreshold",
     "LogLinear",
     "LowDiscrepancy",
+    "MarginConfidence",
     "Masked",
     "Moment",
     "Multistep",
@@ -61,6 +84,7 @@ __all__ = [
     "Samples",
     "SemiAutoregressive",
     "TauLeaping",
+    "Threshold",
     "Trapezoidal",
     "Tweedie",
     "Uniform",
@@ -89,11 +113,14 @@ _HOMES = {
     "evaluation.compare": ("Contender", "compare", "default_contenders"),
     "evaluation.recommend": ("Recommendation", "recommend"),
     "models": ("from_network", "load"),
-    "planners": ("Bernoulli", "Confidence", "EntropyBounded", "FixedCount", "LowDiscrepancy"),
+    "planners": (
+        *("KLASS", "Bernoulli", "Confidence", "Dilated", "EntropyBounded", "EntropyConfidence", "Factor", "FixedCount"),
+        *("LowDiscrepancy", "MarginConfidence", "Threshold"),
+    ),
     "sampling": ("Moment", "Samples", "sample"),
     "solvers": (
-        *("RK2", "AdamsBashforth", "Euler", "ExponentialTrapezoidal", "FirstHitting", "Multistep", "TauLeaping"),
-        *("Trapezoidal", "Tweedie", "Uniformization"),
+        *("PUNT", "RK2", "WINO", "AdamsBashforth", "Euler", "ExponentialTrapezoidal", "FirstHitting"),
+        *("JointThreshold", "Multistep", "TauLeaping", "Trapezoidal", "Tweedie", "Uniformization"),
     ),
     "training.run": ("train",),
 }

@@ -5,17 +5,23 @@ from .base import Planned, Solver, Step
 from .exponential import ExponentialTrapezoidal
 from .first_hitting import FirstHitting
 from .high_order import RK2, Trapezoidal
+from .joint_threshold import JointThreshold
 from .leaping import Euler, TauLeaping
 from .multistep import Multistep
+from .punt import PUNT
 from .tweedie import Tweedie
 from .uniformization import Uniformization
+from .wino import WINO
 
 __all__ = [
+    "PUNT",
     "RK2",
+    "WINO",
     "AdamsBashforth",
     "Euler",
     "ExponentialTrapezoidal",
     "FirstHitting",
+    "JointThreshold",
     "Multistep",
     "Planned",
     "Solver",
