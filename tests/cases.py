@@ -138,6 +138,12 @@ PLANNED: list[Solver] = [
     tl.Tweedie(tl.LowDiscrepancy()),
     tl.Tweedie(tl.Confidence(randomness=0.5)),
     tl.Tweedie(tl.EntropyBounded(0.5)),
+    tl.Tweedie(tl.MarginConfidence("dream")),
+    tl.Tweedie(tl.EntropyConfidence("even")),
+    tl.Tweedie(tl.Dilated()),
+    tl.Tweedie(tl.Threshold(0.6)),
+    tl.Tweedie(tl.Factor(1.2)),
+    tl.Tweedie(tl.KLASS(0.5, kl_threshold=0.1, kl_history_length=1)),
     tl.ExponentialTrapezoidal(planner=tl.FixedCount()),
     tl.Multistep(window=2, planner=tl.Bernoulli()),
 ]
@@ -163,9 +169,20 @@ REMASKING: list[Solver] = [
 RENOISING: list[Solver] = [tl.Psi("constant", 0.4), tl.Psi("cap", 0.2), tl.Psi("rescale", 0.5)]
 """Solvers of processes without masks that noise again."""
 
+REVISING: list[Solver] = [
+    tl.WINO(0.4, 0.7),
+    tl.JointThreshold(0.3, 0.9),
+    tl.PUNT(0.03),
+]
+"""Decoders of masked processes that are solvers of their own; laws in tests/solvers/test_decoders.py."""
+
 SOLVERS: list[Method] = [
     *(entry.solver for entry in STEPPING),
-    *(solver for solvers in (DECODING, EXACT, BEYOND, PLANNED, CORRECTED, REMASKING, RENOISING) for solver in solvers),
+    *(
+        each
+        for group in (DECODING, EXACT, BEYOND, PLANNED, REVISING, CORRECTED, REMASKING, RENOISING)
+        for each in group
+    ),
 ]
 
 
@@ -173,7 +190,7 @@ def allowed(solver: Method, process: Process) -> bool:
     """Whether `solver` makes sense for `process`."""
     if process.mask is not None:
         return solver not in RENOISING
-    return not (solver in DECODING or solver in PLANNED or solver in REMASKING or isinstance(solver, tl.FirstHitting))
+    return solver not in (*DECODING, *PLANNED, *REVISING, *REMASKING) and not isinstance(solver, tl.FirstHitting)
 
 
 def works(solver: Method, case: Case) -> bool:

@@ -16,10 +16,24 @@ if TYPE_CHECKING:
     from .evaluation.compare import Contender, compare, default_contenders
     from .evaluation.recommend import Recommendation, recommend
     from .models import from_network, load, oracles
-    from .planners import Bernoulli, Confidence, EntropyBounded, FixedCount, LowDiscrepancy
+    from .planners import (
+        KLASS,
+        Bernoulli,
+        Confidence,
+        Dilated,
+        EntropyBounded,
+        EntropyConfidence,
+        Factor,
+        FixedCount,
+        LowDiscrepancy,
+        MarginConfidence,
+        Threshold,
+    )
     from .sampling import Moment, Samples, sample
     from .solvers import (
+        PUNT,
         RK2,
+        WINO,
         AdamsBashforth,
         Corrected,
         Euler,
@@ -27,6 +41,7 @@ if TYPE_CHECKING:
         FirstHitting,
         Gibbs,
         Informed,
+        JointThreshold,
         Multistep,
         Psi,
         ReMDM,
@@ -41,7 +56,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FREE",
+    "KLASS",
+    "PUNT",
     "RK2",
+    "WINO",
     "AdamsBashforth",
     "Bernoulli",
     "Blocks",
@@ -50,16 +68,21 @@ __all__ = [
     "Contender",
     "Corrected",
     "Cosine",
+    "Dilated",
     "EntropyBounded",
+    "EntropyConfidence",
     "Euler",
     "ExponentialTrapezoidal",
+    "Factor",
     "FirstHitting",
     "FixedCount",
     "Geometric",
     "Gibbs",
     "Informed",
+    "JointThreshold",
     "LogLinear",
     "LowDiscrepancy",
+    "MarginConfidence",
     "Masked",
     "Moment",
     "Multistep",
@@ -71,6 +94,7 @@ __all__ = [
     "Samples",
     "SemiAutoregressive",
     "TauLeaping",
+    "Threshold",
     "Trapezoidal",
     "Tweedie",
     "Uniform",
@@ -99,11 +123,15 @@ _HOMES = {
     "evaluation.compare": ("Contender", "compare", "default_contenders"),
     "evaluation.recommend": ("Recommendation", "recommend"),
     "models": ("from_network", "load"),
-    "planners": ("Bernoulli", "Confidence", "EntropyBounded", "FixedCount", "LowDiscrepancy"),
+    "planners": (
+        *("KLASS", "Bernoulli", "Confidence", "Dilated", "EntropyBounded", "EntropyConfidence", "Factor", "FixedCount"),
+        *("LowDiscrepancy", "MarginConfidence", "Threshold"),
+    ),
     "sampling": ("Moment", "Samples", "sample"),
     "solvers": (
-        *("RK2", "AdamsBashforth", "Corrected", "Euler", "ExponentialTrapezoidal", "FirstHitting", "Gibbs", "Informed"),
-        *("Multistep", "Psi", "ReMDM", "TauLeaping", "Trapezoidal", "Tweedie", "Uniformization"),
+        *("PUNT", "RK2", "WINO", "AdamsBashforth", "Corrected", "Euler", "ExponentialTrapezoidal", "FirstHitting"),
+        *("Gibbs", "Informed", "JointThreshold", "Multistep", "Psi", "ReMDM", "TauLeaping", "Trapezoidal", "Tweedie"),
+        "Uniformization",
     ),
     "training.run": ("train",),
 }

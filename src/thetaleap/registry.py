@@ -153,6 +153,9 @@ SOLVERS = Registry(
         corrected="solvers.corrected:Corrected",
         remdm="solvers.remdm:ReMDM",
         psi="solvers.psi:Psi",
+        wino="solvers.wino:WINO",
+        joint_threshold="solvers.joint_threshold:JointThreshold",
+        punt="solvers.punt:PUNT",
         parallel_decoding="control.decoding:ParallelDecoding",
         semi_autoregressive="control.decoding:SemiAutoregressive",
     ),
@@ -164,8 +167,14 @@ PLANNERS = Registry(
         bernoulli="planners.bernoulli:Bernoulli",
         fixed_count="planners.ordered:FixedCount",
         low_discrepancy="planners.ordered:LowDiscrepancy",
+        dilated="planners.ordered:Dilated",
         confidence="planners.confidence:Confidence",
+        margin_confidence="planners.confidence:MarginConfidence",
+        entropy_confidence="planners.confidence:EntropyConfidence",
         entropy_bounded="planners.entropy:EntropyBounded",
+        threshold="planners.threshold:Threshold",
+        factor="planners.threshold:Factor",
+        klass="planners.klass:KLASS",
     ),
 )
 
@@ -230,7 +239,12 @@ BUILT_IN |= {
 BUILT_IN |= {
     name: BuiltIn(about, _made("trained:trained", SHIPPED / name), PLACE, process, length, states)
     for name, (process, length, states, about) in {
-        "shakespeare": ("Masked", 128, 1024, "Shakespeare's plays in byte pairs, masked: trained here, as are the next"),
+        "shakespeare": (
+            "Masked",
+            128,
+            1024,
+            "Shakespeare's plays in byte pairs, masked: trained here, as are the next",
+        ),
         "shakespeare-char": ("Masked", 256, 65, "the same plays in characters, masked"),
         "shakespeare-uniform": ("Uniform", 256, 65, "the same in characters, uniform process"),
         "mnist": ("Masked", 196, 8, "handwritten digits of 14 x 14 pixels in 8 greys, masked, class-conditional"),

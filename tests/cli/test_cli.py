@@ -136,7 +136,13 @@ def test_each_format(tmp_path: Path) -> None:
     expected = tl.sample(tl.load("shakespeare-char", length=9), tl.Tweedie(), nfe=2, num=3, seed=1, template=prompted())
     texts = [tl.load("shakespeare-char").tokenizer.decode(row) for row in expected.x.tolist()]
     common = ("--length", 9, "--solver", "tweedie", "--nfe", 2, "--num", 3, "--seed", 1, "--prompt", "To")
-    who = {"model": "shakespeare-char", "solver": repr(tl.Tweedie()), "seed": 1, "version": tl.__version__, "prompt": "To"}
+    who = {
+        "model": "shakespeare-char",
+        "solver": repr(tl.Tweedie()),
+        "seed": 1,
+        "version": tl.__version__,
+        "prompt": "To",
+    }
     walk = {"nfe": 2, "tolerance": None, "steps": None, "grid": "uniform", "delta": None}
     whole = {"nfe": expected.nfe.tolist(), "text": texts, "prompt": ["To"] * 3}
     held = {".parquet": whole, ".jsonl": whole, ".npy": {}, ".txt": {"text": texts}}

@@ -65,9 +65,15 @@ CASES = {
         "leave it out",
     ),
     # what is given
-    "sample shakespeare-char --nfe 8 --template 'ROMEO: ~~~'": ("--template 'ROMEO: ~~~': ", "not in the alphabet; use"),
+    "sample shakespeare-char --nfe 8 --template 'ROMEO: ~~~'": (
+        "--template 'ROMEO: ~~~': ",
+        "not in the alphabet; use",
+    ),
     "sample shakespeare-char --nfe 8 --prompt Zoë": ("--prompt 'Zoë': ", "not in the alphabet; use"),
-    f"sample shakespeare-char --nfe 8 --prompt '{'to be ' * 70}'": (f"--prompt '{'to be ' * 70}': has 420", "shorten it"),
+    f"sample shakespeare-char --nfe 8 --prompt '{'to be ' * 70}'": (
+        f"--prompt '{'to be ' * 70}': has 420",
+        "shorten it",
+    ),
     "sample shakespeare --nfe 8 --template a --prompt b": ("--template a and --prompt b: ", "give one of them"),
     "sample chain64 --nfe 8 --prompt 'set nfe=3'": ("--prompt 'set nfe=3': ", "give token numbers"),
     "sample chain64 --nfe 8 --template 'three _'": ("--template 'three _': ", "give token numbers with spaces between"),

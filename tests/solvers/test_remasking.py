@@ -27,6 +27,12 @@ PLANNERS: list[Planner] = [
     tl.Confidence(),
     tl.Confidence(randomness=2.0, schedule="arccos"),
     tl.EntropyBounded(0.5),
+    tl.MarginConfidence("even"),
+    tl.EntropyConfidence("dream"),
+    tl.Dilated(),
+    tl.Threshold(0.6),
+    tl.Factor(1.2),
+    tl.KLASS(0.5, kl_threshold=0.1, kl_history_length=1),
 ]
 EACH = pytest.mark.parametrize("planner", PLANNERS, ids=repr)
 

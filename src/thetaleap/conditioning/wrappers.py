@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from ..core.checks import finite, require, require_count, require_number, shown
-from ..core.evaluation import Conditionals, Denoiser, Duplicates, as_model, of_samples
+from ..core.evaluation import Conditionals, Denoiser, Duplicates, as_model, of_samples, ranked
 from ..core.free import read_tokens
 from ..core.wrapped import Wrapped, cost_of
 from ..models.network import Network
@@ -39,8 +39,32 @@ class Reshaped:
     def duplicates(self) -> Duplicates | None:
         return self.inner.duplicates()
 
+    def ranked(self, untempered: bool) -> Conditionals:
+        inner = ranked(self.inner, untempered)
+        return self if inner is self.inner else replace(self, inner=inner)
+
 
 # --- temperature, top-k, top-p
+
+
+@dataclass(frozen=True)
+class Sharpened:
+    """What `by` makes of `inner`."""
+
+    inner: Conditionals
+    by: Tempered
+
+    def logits(self, positions: Positions) -> Logits:
+        return self.by.shape_rows(self.inner.logits(positions))
+
+    def duplicates(self) -> Duplicates | None:
+        return self.inner.duplicates()
+
+    def ranked(self, untempered: bool) -> Conditionals:
+        inner = ranked(self.inner, untempered)
+        if untempered or (self.by.temperature and inner is self.inner):
+            return inner if untempered else self
+        return Sharpened(inner, replace(self.by, temperature=self.by.temperature or 1.0))
 
 
 @dataclass(frozen=True)
@@ -52,9 +76,10 @@ class Tempered(Wrapped):
     top_p: float | None = None
 
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
-        return Reshaped(self.model(x, t), self._change)
+        return Sharpened(self.model(x, t), self)
 
-    def _change(self, logits: Logits, positions: Positions) -> Logits:
+    def shape_rows(self, logits: Logits) -> Logits:
+        """Rows of logits, sharper or flatter."""
         if self.temperature == 0:
             best = logits.argmax(1, keepdim=True)
             # its own logit, so that a row without a value, or with NaN, stays one
@@ -196,6 +221,10 @@ class Blend:
 
     def duplicates(self) -> None:
         return None
+
+    def ranked(self, untempered: bool) -> Conditionals:
+        both = ranked(self.both, untempered)
+        return self if both is self.both else replace(self, both=both)
 
 
 @dataclass(frozen=True)

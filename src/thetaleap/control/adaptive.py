@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.evaluation import Denoiser, Duplicates, Evaluation, Prediction
+from ..core.evaluation import Denoiser, Duplicates, Evaluation, Prediction, divergence
 from ..core.noise import Stream
 from ..core.processes import Process
 from ..solvers.multistep import Multistep
 from .base import Walk
 from .loop import run
-from .tolerance import divergence
 
 
 @dataclass(frozen=True)

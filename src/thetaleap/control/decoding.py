@@ -38,9 +38,10 @@ class SemiAutoregressive(Preset):
     """Blocks from left to right; within a block a fixed number of positions per step (LLaDA, Nie et al. 2025).
 
     The steps are shared out evenly over the blocks, and the positions of a block over its steps, the first ones
-    taking what is left over. `order` "confidence" draws all masked positions of the block and keeps the surest;
-    "random" keeps a uniform subset. `block_length` counts free positions; None is one block, and the last block may
-    be shorter.
+    taking what is left over. `order` "confidence" draws all masked positions of the block and keeps the surest, by what
+    the network says of the drawn token, whatever the temperature; "random" keeps a uniform subset. LLaDA calls this
+    ``remasking`` "low_confidence" and "random". `block_length` counts free positions; None is one block, and the last
+    block may be shorter.
     """
 
     order: Literal["confidence", "random"] = knob("confidence", ORDER, choices=("confidence", "random"))
@@ -51,5 +52,7 @@ class SemiAutoregressive(Preset):
 
     @property
     def method(self) -> Method:
-        inner = Tweedie(Confidence(schedule="even") if self.order == "confidence" else FixedCount(schedule="even"))
+        inner = Tweedie(
+            Confidence(schedule="even", untempered=True) if self.order == "confidence" else FixedCount(schedule="even")
+        )
         return inner if self.block_length is None else Blocks(inner, self.block_length)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core import _fast
 from ..core.checks import require_number
-from ..core.evaluation import Prediction
+from ..core.evaluation import divergence
 from ..core.jumps import Share
 from ..core.memory import History, Memory
 from ..core.noise import Draw, Noise
@@ -26,8 +26,6 @@ from .base import Control, Turn
 
 WATCHED = 64
 """The most positions of a sample whose conditionals are compared between two evaluations."""
-LEAST = 1e-12
-"""A probability in an earlier evaluation is taken as at least this."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +139,3 @@ def _mean(values: Float64[Tensor, " n"], positions: Tensor, x: Int64[Tensor, "b 
     sample = positions // x.shape[1]
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device).index_add_(0, sample, values)
     return total / torch.bincount(sample, minlength=len(x))
-
-
-def divergence(now: Prediction, before: Prediction, positions: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
-    """``KL(now || before)`` at each of `positions`."""
-    parts = [torch.zeros(0, dtype=torch.float64, device=positions.device)]
-    for some in positions.split(now.at_once):
-        new, old = now.probabilities(some), before.probabilities(some)
-        parts.append((torch.xlogy(new, new) - torch.xlogy(new, old.clamp_min(LEAST))).sum(1))
-    return torch.cat(parts).clamp_min(0)

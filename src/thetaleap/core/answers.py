@@ -8,7 +8,7 @@ certain, each request that was guessed right has its answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -40,6 +40,10 @@ class Guessed:
 
     def duplicates(self) -> None:
         return None
+
+    def ranked(self, untempered: bool) -> Guessed:
+        answers = self.answers.ranked(untempered)
+        return self if answers is self.answers else replace(self, answers=answers)
 
 
 class Answers:

@@ -93,6 +93,21 @@ class Inspected(Protocol):
         ...
 
 
+@runtime_checkable
+class Rankable(Protocol):
+    """Conditionals, or a prediction, in which some may be tempered."""
+
+    def ranked(self, untempered: bool) -> Any:
+        """The same to rank positions by; itself, where that is no other."""
+        ...
+
+
+def ranked(said: Any, untempered: bool) -> Any:
+    """What positions are ranked by, of conditionals or a prediction: what is `said` itself, or, `untempered`, what the
+    network said. At temperature 0 all tokens would be equally sure, so that what is said at temperature 1 ranks them."""
+    return said.ranked(untempered) if isinstance(said, Rankable) else said
+
+
 def as_model(model: Any) -> Denoiser:
     """`model`, loaded if it is a name; or an error that says how to make one of what was given."""
     if isinstance(model, str):
@@ -179,6 +194,11 @@ class Gathered:
         same = self.parts[0].duplicates() if len(self.parts) == 1 else None
         return None if same is None else Duplicates(same.kind[self.row], same.kinds)
 
+    def ranked(self, untempered: bool) -> Gathered:
+        parts = tuple(ranked(part, untempered) for part in self.parts)
+        same = all(new is old for new, old in zip(parts, self.parts, strict=True))
+        return self if same else replace(self, parts=parts)
+
 
 def _exponentials(logits: Float[Tensor, "n S"], unit: bool) -> Float64[Tensor, "n S"] | None:
     """``exp(logits)`` in float64 up to a factor for each row, with `unit` such that it sums to one; None if there is a
@@ -238,6 +258,19 @@ class Duplicated(Protocol):
     def duplicates(self) -> Duplicates | None: ...
 
 
+LEAST = 1e-12
+"""A probability in an earlier evaluation is taken as at least this."""
+
+
+def divergence(now: Prediction, before: Prediction, positions: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
+    """``KL(now || before)`` at each of `positions`."""
+    parts = [torch.zeros(0, dtype=torch.float64, device=positions.device)]
+    for some in positions.split(now.at_once):
+        new, old = now.probabilities(some), before.probabilities(some)
+        parts.append((torch.xlogy(new, new) - torch.xlogy(new, old.clamp_min(LEAST))).sum(1))
+    return torch.cat(parts).clamp_min(0)
+
+
 def joint_duplicates(first: Duplicated, second: Duplicated) -> Duplicates | None:
     """Samples that are duplicates in both, if that is known."""
     one, two = first.duplicates(), second.duplicates()
@@ -287,6 +320,10 @@ class Evaluation:
     def duplicates(self) -> Duplicates | None:
         """Which samples have the same rows: known only where all are evaluated at one time."""
         return self.conditionals.duplicates() if self.t.ndim == 0 else None
+
+    def ranked(self, untempered: bool) -> Evaluation:
+        conditionals = ranked(self.conditionals, untempered)
+        return self if conditionals is self.conditionals else replace(self, conditionals=conditionals)
 
     def __getitem__(self, rows: Int64[Tensor, " k"]) -> Evaluation:
         """The same for the samples at `rows`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -58,3 +58,8 @@ class Extrapolated:
 
     def duplicates(self) -> Duplicates | None:
         return None if self.weight.ndim else joint_duplicates(self.earlier, self.later)
+
+    def ranked(self, untempered: bool) -> Extrapolated:
+        later, earlier = self.later.ranked(untempered), self.earlier.ranked(untempered)
+        same = later is self.later and earlier is self.earlier
+        return self if same else replace(self, later=later, earlier=earlier)

@@ -6,20 +6,28 @@ independently of each other. So it matters which are unmasked together.
 
 from .base import Pace, Plan, Planner
 from .bernoulli import Bernoulli
-from .confidence import Confidence
+from .confidence import Confidence, EntropyConfidence, MarginConfidence
 from .counting import Counting, expected_counts
 from .entropy import EntropyBounded
-from .ordered import FixedCount, LowDiscrepancy
+from .klass import KLASS
+from .ordered import Dilated, FixedCount, LowDiscrepancy
+from .threshold import Factor, Threshold
 
 __all__ = [
+    "KLASS",
     "Bernoulli",
     "Confidence",
     "Counting",
+    "Dilated",
     "EntropyBounded",
+    "EntropyConfidence",
+    "Factor",
     "FixedCount",
     "LowDiscrepancy",
+    "MarginConfidence",
     "Pace",
     "Plan",
     "Planner",
+    "Threshold",
     "expected_counts",
 ]

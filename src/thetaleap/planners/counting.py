@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
@@ -15,8 +17,8 @@ from ..core.reverse import Reverse
 from ..core.times import Times, as_time
 from .base import Pace, Plan, Planner
 
-Schedule = Literal["process", "even", "arccos"]
-SCHEDULE = "How many positions are unmasked in each step: by the process, evenly (even), or by MaskGIT's arccos"
+Schedule = Literal["process", "even", "arccos", "dream", "groups"]
+SCHEDULE = "How many positions are unmasked in each step: by the process, evenly (even), or by a method's own rule"
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +30,13 @@ class Agenda:
 
     @staticmethod
     def of(stops: Float64[Tensor, "#b m"], room: Int64[Tensor, " b"], schedule: Schedule) -> Agenda:
-        """`room` positions shared out over the moves between stops: evenly, the first ones taking what is left over,
-        or as MaskGIT does, in proportion to ``arccos(1 - n/(N-1))``, at least one while there are some."""
+        """`room` positions shared out over the moves between stops, by a schedule of `SHARES`."""
         stops = stops.to(room.device).expand(len(room), -1)
         moves = (stops[:, 1:] < stops[:, :-1]).sum(1)
         left = torch.zeros_like(stops, dtype=torch.int64)
         for count in torch.unique(moves).tolist():
             rows = moves == count
-            each = _even(room[rows], count) if schedule == "even" else _arccos(room[rows], count)
+            each = SHARES[schedule](room[rows], count)
             total = torch.nn.functional.pad(each.cumsum(1), (1, 0))
             left[rows, : count + 1] = room[rows].unsqueeze(1) - total
         return Agenda(stops, left)
@@ -105,3 +106,43 @@ def _arccos(room: Int64[Tensor, " b"], moves: int) -> Int64[Tensor, "b moves"]:
     total = torch.minimum(wanted.cumsum(1), room.unsqueeze(1))
     total[:, -1] = room
     return torch.diff(total, dim=1, prepend=torch.zeros_like(total[:, :1]))
+
+
+def _dream(room: Int64[Tensor, " b"], moves: int) -> Int64[Tensor, "b moves"]:
+    """``floor(n (1 - s/t))`` of the n that are masked, on Dream's own times, in its precision; the last takes the rest."""
+    times = torch.linspace(1, DREAM_END, moves + 1, device=room.device)
+    left, each = room.clone(), torch.zeros((len(room), moves), dtype=torch.int64, device=room.device)
+    for n in range(moves):
+        each[:, n] = (left * (1 - times[n + 1] / times[n])).long() if n < moves - 1 else left
+        left -= each[:, n]
+    return each
+
+
+def _dilated(room: Int64[Tensor, " b"], moves: int) -> Int64[Tensor, "b moves"]:
+    """One group of `dilation` after the other; the last move takes the rest."""
+    each = torch.zeros((len(room), moves), dtype=torch.int64, device=room.device)
+    for count in torch.unique(room).tolist():
+        sizes = torch.bincount(dilation(count), minlength=moves).to(room.device)
+        each[room == count] = torch.cat([sizes[: moves - 1], sizes[moves - 1 :].sum().view(1)])
+    return each
+
+
+@lru_cache(maxsize=64)
+def dilation(count: int) -> Int64[Tensor, " count"]:
+    """The group of each of `count` positions in a row: the first n for which position k has
+    ``k mod max(1, floor(count/2^n)) = 0``, n = 1, 2, ... So those of a group lie apart, and half as far as those before."""
+    place, group = torch.arange(count), torch.zeros(count, dtype=torch.int64)
+    for n in range(count.bit_length(), 0, -1):
+        group[place % max(1, count >> n) == 0] = n
+    return torch.unique(group, return_inverse=True)[1]
+
+
+DREAM_END = 1e-3
+"""Where the times of Dream end, in place of 0."""
+SHARES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "even": _even,
+    "arccos": _arccos,
+    "dream": _dream,
+    "groups": _dilated,
+}
+"""How many of `room` positions are unmasked in each of so many moves, by schedule."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +13,7 @@ from ..core.evaluation import Prediction
 from ..core.fields import knob
 from ..core.jumps import unmask
 from ..core.noise import Draw, Noise
+from ..core.ranking import entropies
 from ..core.reverse import Reverse
 from ..core.times import Times
 from .base import Plan, Planner
@@ -36,10 +36,7 @@ class EntropyBounded(Planner):
         self, reverse: Reverse, x: Tensor, prediction: Prediction, t: Times, s: Times, noise: Noise, plan: Plan
     ) -> tuple[Int64[Tensor, "b d"], Plan]:
         active = reverse.active(x)
-        entropy = torch.full(x.shape, math.inf, dtype=torch.float64, device=x.device)
-        for some in _fast.indices(active).split(prediction.at_once):
-            c = prediction.probabilities(some)
-            entropy.view(-1)[some] = -torch.xlogy(c, c).sum(1)
+        entropy = entropies(active, prediction)
         order = entropy.sort(1).values
         before = order.nan_to_num(posinf=0.0).cumsum(1) - order  # of all surer positions; minus infinity past the last
         count = ((before <= self.gamma) & torch.isfinite(order)).sum(1)

@@ -17,7 +17,7 @@ from ..core.noise import Draw, Noise
 from ..core.reverse import Reverse
 from ..core.times import Times
 from .base import Plan
-from .counting import SCHEDULE, Counting, Schedule
+from .counting import SCHEDULE, Counting, Schedule, dilation
 
 SHAPE = "Height and width of the grid that the positions lie on; a line if not given"
 
@@ -77,6 +77,27 @@ class LowDiscrepancy(Ordered):
         row = (torch.arange(height, device=x.device) - down.unsqueeze(1)) % height
         column = (torch.arange(width, device=x.device) - along.unsqueeze(1)) % width
         return rank[row.unsqueeze(2), column.unsqueeze(1)].flatten(1)
+
+
+@dataclass(frozen=True)
+class Dilated(Ordered):
+    """Positions far apart first, then those halfway between, and so on: of n free positions in a row those with
+    ``k mod floor(n/2) = 0``, then of the others ``k mod floor(n/4) = 0``, down to neighbours (DUS, Luxembourg et al.
+    2025).
+
+    `schedule` "groups", the published one, unmasks one such group in a step: about log2(n) of them are all there are, and
+    a budget below takes the rest in its last step. "process" and "even" share positions out over the steps.
+    """
+
+    schedule: Schedule = knob("groups", SCHEDULE, choices=("groups", "process", "even"))  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def ranks(self, reverse: Reverse, x: Tensor, noise: Noise) -> Int64[Tensor, "b d"]:
+        free = reverse.active(x)
+        place, group = free.cumsum(1) - 1, torch.full_like(x, x.shape[1])
+        for room in torch.unique(place[:, -1] + 1).tolist():
+            rows = (place[:, -1] + 1 == room).unsqueeze(1) & free
+            group[rows] = dilation(room).to(x.device)[place[rows]]
+        return torch.argsort(torch.argsort(group, dim=1, stable=True), dim=1)
 
 
 def _any_of(noise: Noise, each: Tensor, size: int) -> Int64[Tensor, " b"]:

@@ -7,15 +7,20 @@ from .correctors import Corrector, Gibbs, Informed
 from .exponential import ExponentialTrapezoidal
 from .first_hitting import FirstHitting
 from .high_order import RK2, Trapezoidal
+from .joint_threshold import JointThreshold
 from .leaping import Euler, TauLeaping
 from .multistep import Multistep
 from .psi import Psi
+from .punt import PUNT
 from .remdm import ReMDM
 from .tweedie import Tweedie
 from .uniformization import Uniformization
+from .wino import WINO
 
 __all__ = [
+    "PUNT",
     "RK2",
+    "WINO",
     "AdamsBashforth",
     "Corrected",
     "Corrector",
@@ -24,6 +29,7 @@ __all__ = [
     "FirstHitting",
     "Gibbs",
     "Informed",
+    "JointThreshold",
     "Multistep",
     "Planned",
     "Psi",
