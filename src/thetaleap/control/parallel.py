@@ -119,8 +119,9 @@ class _Ahead:
         self.most = max(1, memory // (32 * model.length * model.process.states))
         """Sequences that the model is run for at a time."""
         guesses = None if window == "auto" else window
-        self.answers = Answers(model, batch, guesses, max(2, self.most // batch))
         whole = Reverse.begin(model, batch, first=first, start=float(times[0]), given=given, memory=memory)
+        requests = whole.free.sum(1).clamp(max=control.rounds(times, model.length))
+        self.answers = Answers(model, requests, guesses, max(2, self.most // batch))
         self.whole = replace(whole, memo=self.answers)
         self.x = torch.zeros((batch, model.length), dtype=torch.int64, device=model.device)
         self.nfe = self.whole.nfe.clone()
