@@ -1,8 +1,9 @@
 """Exact samples in few rounds: rounds and evaluations by window, against the length, and on the clock.
 
-`python -m benchmarks.rounds table [MODEL ...]` draws one position at a time with several windows (for `auto`, also with
-values drawn by the inverse of a cumulated law in place of a race). `figure` draws docs/rounds.png: rounds against length.
-`clock` times a small recurrent network, and what a batch costs.
+`python -m benchmarks.rounds table [NUM] [MODEL ...]` draws samples with several windows, and checks that they are those
+of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure` draws
+docs/rounds.png: rounds against length. `clock` times a small recurrent network, and what a batch costs. `coupling` times
+single draws.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ import torch
 from torch import Tensor, nn
 
 import thetaleap as tl
+from thetaleap import sampling
 from thetaleap.control import parallel
 from thetaleap.control.base import Method, control_of
 from thetaleap.control.pilots import counted
-from thetaleap.core.noise import Stream
+from thetaleap.core.evaluation import Dense
+from thetaleap.core.noise import Draw, Stream
 from thetaleap.models.examples import _sharp, _simplex
 
 FIGURE = Path("docs") / "rounds.png"
@@ -34,53 +38,86 @@ LOW, RANDOM = tl.Tweedie(tl.LowDiscrepancy()), tl.Tweedie(tl.FixedCount())
 
 @dataclass(frozen=True)
 class Row:
-    """Samples of a model, `each` positions at a time."""
+    """Samples of a model, `each` positions at a time, or so many `steps` of a grid; by races, or by inverted laws."""
 
     model: str
     order: Method
-    num: int
     windows: tuple[Any, ...] = (8, 16, 32, "auto")
     each: int = 1
+    steps: int | None = None
+    race: bool = True
 
 
 ROWS = [
-    Row("chain64", LOW, 32),
-    Row("chain64", RANDOM, 32),
-    Row("chain2-64", LOW, 32),
-    Row("ising4x16", RANDOM, 32),
-    Row("mixture32", RANDOM, 32),
-    Row("sums", RANDOM, 32, (8, 16, "auto")),
-    Row("mnist", RANDOM, 8, (16, 32, "auto")),
-    Row("sapiens-vh", LOW, 8),
-    Row("antiberty", LOW, 4, (16, "auto")),
-    Row("shakespeare", LOW, 8, (16, 32, 64, "auto")),
-    Row("shakespeare", RANDOM, 4, (16, 32)),
-    Row("shakespeare", LOW, 4, (16,), each=4),
+    Row("chain64", LOW),
+    Row("chain64", RANDOM),
+    Row("chain2-64", LOW),
+    Row("ising4x16", RANDOM),
+    Row("mixture32", RANDOM),
+    Row("sums", RANDOM, (8, 16, "auto")),
+    Row("sapiens-vh", LOW),
+    Row("shakespeare", LOW, (8, 16, 32, 64, "auto")),
+    Row("shakespeare", RANDOM, (16, 32, "auto")),
+    Row("shakespeare", LOW, (16, "auto"), each=4),
+    Row("shakespeare", LOW, (16, 32), race=False),
+    Row("mnist", RANDOM, (16, 32, "auto")),
+    Row("antiberty", LOW, (8, 16, "auto")),
+    Row("shakespeare-uniform", tl.Tweedie(), (4, 8, "auto"), steps=64),
 ]
 
 
-def drawn(model: Any, solver: Method, grid: Tensor, num: int, window: Any, race: bool = True) -> tuple[Tensor, ...]:
-    """Samples, rounds and evaluations."""
-    with torch.no_grad():
-        *_, state = parallel.run(model, control_of(solver), grid, Stream(0, 0, num, race=race), window=window)
-    return state.x, state.reverse.rounds.double(), state.reverse.spent.double()
+@dataclass
+class Kept:
+    """A model that is run once for each state: runs of one sample with several windows have most of theirs in common."""
+
+    model: Any
+    answers: dict[bytes, Tensor] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def __call__(self, x: Tensor, t: Tensor) -> Dense:
+        times = [b""] * len(x) if self.model.time_free else [n.numpy().tobytes() for n in t.expand(len(x))]
+        keys = [row.numpy().tobytes() + time for row, time in zip(x, times, strict=True)]
+        new = {key: n for n, key in enumerate(keys) if key not in self.answers}
+        if new:
+            some = torch.tensor(list(new.values()))
+            conditionals = self.model(x[some], t if t.ndim == 0 else t[some])
+            rows = conditionals.logits(torch.arange(x[some].numel())).view(*x[some].shape, -1)
+            self.answers |= dict(zip(new, rows, strict=True))
+        return Dense(torch.stack([self.answers[key] for key in keys]))
 
 
-def table(names: list[str]) -> None:
+def table(num: int, names: list[str]) -> None:
     for row in ROWS:
-        if names and row.model not in names:
+        if row.model not in names:
             continue
-        model = tl.load(row.model)
-        grid = counted(model, [row.each] * (model.length // row.each))
-        for window, race in [*((window, True) for window in row.windows), (row.windows[-1], False)]:
-            _, rounds, spent = drawn(model, row.order, grid, row.num, window, race)
-            how = "race" if race else "inverse"
-            print(
-                f"{row.model}, {row.num} samples, {model.length} positions, {row.each} at a time, "
-                f"{type(row.order.planner).__name__}, window {window}, {how}: "  # pyright: ignore[reportAttributeAccessIssue]
-                f"rounds {rounds.mean():.1f} ± {rounds.std() / math.sqrt(row.num):.1f}, evaluations {spent.mean():.0f}",
-                flush=True,
-            )
+        model = Kept(tl.load(row.model, **({"length": 119} if row.model == "antiberty" else {})))
+        uniform = tl.grids.alpha_power(model.process.schedule, 2.0)
+        times = sampling.plan(model, row.order, grid=uniform, steps=row.steps) if row.steps else None
+        times = counted(model, [row.each] * (model.length // row.each)) if times is None else times
+        found: dict[Any, list[tuple[float, float]]] = {window: [] for window in row.windows}
+        for n in range(num):
+            run = partial(parallel.run, model, control_of(row.order), times, Stream(0, n, 1, race=row.race))
+            ends = []
+            with torch.no_grad():
+                for window in (1, *row.windows):  # 1 first: what it comes to is then there for the others
+                    *_, state = run(window=window)
+                    ends.append(state.x)
+                    found.setdefault(window, []).append((int(state.reverse.rounds), int(state.reverse.spent)))
+            assert all(torch.equal(one, ends[0]) for one in ends), f"{row}: sample {n} differs"
+            model.answers.clear()
+        for window in row.windows:
+            told(row, num, window, *torch.tensor(found[window], dtype=torch.float64).unbind(1), len(times) - 1)
+
+
+def told(row: Row, num: int, window: Any, rounds: Tensor, spent: Tensor, steps: int) -> None:
+    planner = getattr(row.order, "planner", None)
+    what = f"{row.model}, {steps} steps, {type(planner).__name__}, {'race' if row.race else 'inverse'}, {num} samples"
+    error = float(rounds.std()) / math.sqrt(num)
+    print(
+        f"{what}, window {window}: rounds {rounds.mean():.1f} ± {error:.1f}, evaluations {spent.mean():.0f}", flush=True
+    )
 
 
 def chain(length: int) -> Any:
@@ -173,9 +210,34 @@ def clock() -> None:
             print(f"{name}: {taken:.2f} s, {rounds} rounds, {spent} evaluations", flush=True)
 
 
+def coupling() -> None:
+    """What one draw costs, by a race and by an inverted law, beside making its row of probabilities from logits and
+    from the 768 numbers of a trunk."""
+    torch.set_num_threads(1)
+    rows, width = 16, 768
+    for states in (64, 1024, 50257):
+        logits, hidden, head = torch.randn(rows, states) * 3, torch.randn(rows, width), torch.randn(width, states)
+        p, positions, steps = torch.softmax(logits.double(), 1), torch.arange(rows), iter(range(10**6))
+
+        def draw(race: bool, p: Tensor = p, positions: Tensor = positions, steps: Iterator[int] = steps) -> object:
+            noise = Stream(0, 0, 1, race=race).at(next(steps))(Draw.MOVE)
+            return noise.choose(positions, rows, p, stay=False)
+
+        ways: dict[str, Callable[[], object]] = {
+            "race": partial(draw, True),
+            "inverse": partial(draw, False),
+            "softmax": lambda logits=logits: torch.softmax(logits.double(), 1),
+            "head": lambda hidden=hidden, head=head: hidden @ head,
+        }
+        costs = {name: 1e3 * seconds(way, 21) / rows for name, way in ways.items()}
+        print(f"a row of {states}:", ", ".join(f"{name} {cost:.3f} ms" for name, cost in costs.items()), flush=True)
+
+
 def main() -> None:
-    kind, *names = sys.argv[1:] or ["table", "chain64"]
-    {"table": lambda: table(names), "figure": figure, "clock": clock}[kind]()
+    kind, *given = sys.argv[1:] or ["table"]
+    num = next((int(one) for one in given if one.isdigit()), 32)
+    names = [one for one in given if not one.isdigit()] or list(dict.fromkeys(row.model for row in ROWS))
+    {"table": lambda: table(num, names), "figure": figure, "clock": clock, "coupling": coupling}[kind]()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tests.cli.test_cli import failed, ran
 from tests.models import test_maskgit as tiny
 from tests.training.test_training import images
 from thetaleap import files, sampling
-from thetaleap.cli.sample import PREVIEW
+from thetaleap.cli.preview import PREVIEW
 from thetaleap.training.export import export
 from thetaleap.training.trainer import Recipe, train
 

@@ -287,6 +287,8 @@ def models(sourced: bool) -> dict[str, BuiltIn]:
 
 AUTO = "auto"
 """Not a solver: the one that `RECOMMEND` names for the model and the budget."""
+WRITTEN = ("window",)
+"""Hyper-parameters that are no options, since `sample` has one of that name: ``--solver 'Multistep(window=2)'``."""
 RECOMMEND, LOAD = Target(f"{HOME}.evaluation.recommend:recommend"), Target(f"{HOME}.models:load")
 
 

@@ -22,7 +22,8 @@ import thetaleap as tl
 from thetaleap import cli, files, sampling
 from thetaleap.cli.base import COMMANDS, command_of
 from thetaleap.cli.completion import outline
-from thetaleap.cli.sample import AS_NEEDED, PREVIEW, sample
+from thetaleap.cli.preview import PREVIEW
+from thetaleap.cli.sample import AS_NEEDED, sample
 from thetaleap.control import Method, control_of
 from thetaleap.core.processes import Masked, RateMatrix, Uniform
 from thetaleap.models import ADAPTERS, BUILT_IN

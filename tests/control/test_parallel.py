@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 import thetaleap as tl
 from tests.cases import SOLVERS, Case, birth_death, masked, uniform, works
 from thetaleap.control import Method
 from thetaleap.core.evaluation import Conditionals, Dense
+from thetaleap.solvers import Solver
 
 FALSE_ALARM = 1e-7
 WINDOWS: list[Any] = [2, 3, 8, 16, "auto"]
@@ -79,6 +83,43 @@ def test_templates_constraints_guidance_blocks_and_tolerances(which: int) -> Non
     assert torch.equal(alone.x[0], plain.x[3])
 
 
+KINDS_OF_PROCESS = {"masked": masked, "uniform": uniform, "birth-death": birth_death}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(sorted(KINDS_OF_PROCESS)),
+    st.sampled_from([(2, 2, 2), (3, 3), (2, 2, 2, 2)]),
+    st.sampled_from(SOLVERS),
+    st.sampled_from(WINDOWS),
+    st.sampled_from([1, 7]),
+    st.integers(0, 2**32),
+    st.sets(st.sampled_from(["template", "constraint", "guidance", "block"])),
+)
+def test_any_run_ahead_is_the_run_itself(
+    kind: str, shape: tuple[int, ...], solver: Method, window: Any, batch: int, seed: int, led: set[str]
+) -> None:
+    """Bit for bit, whatever the law, the solver, the window and the batch, and what else the run is led by."""
+    case, draw = KINDS_OF_PROCESS[kind](seed % 2**31, shape), np.random.default_rng(seed)
+    model, length = case.model, len(shape)
+    assume(works(solver, case))
+    known = torch.from_numpy(draw.random(length) < 0.4)
+    rows = torch.from_numpy(np.where(known, draw.integers(0, shape[0], (7, length)), tl.FREE))
+    if "constraint" in led:
+        forbid = torch.zeros((length, shape[0]), dtype=torch.bool)
+        forbid[torch.nonzero(~known).flatten()[:1], 0] = True
+        model = tl.constrained(model, forbid=forbid)
+    if "guidance" in led:
+        assume(kind == "masked" and "template" in led)
+        model = tl.guided(model, 0.7, known)
+    if "block" in led:
+        assume(kind == "masked" and isinstance(solver, Solver) and solver.evaluations is not None)
+        solver = tl.Blocks(solver, 2)
+    grid = torch.linspace(case.times[0], 0.3, 5, dtype=torch.float64)
+    run = partial(tl.sample, model, solver, grid=grid, num=7, seed=seed, template=rows if "template" in led else None)
+    same(run(window=1), run(window=window, batch_size=batch))
+
+
 def test_fewer_rounds_and_the_law_of_the_model() -> None:
     """`exact` draws from the model itself. False alarm 1e-7; power as in the tests of solvers."""
     case = masked(1, (2, 2, 2))
@@ -111,18 +152,32 @@ def test_samples_follow_the_exact_law(solver: Method, case: Case) -> None:
 
 
 class Contrary:
-    """The next value is decided by the sum of all values so far, so that no stale answer is ever right."""
+    """The next value is decided by the sum of all values so far, so that no stale answer is ever right. The first few, if
+    there are `quiet` ones, are sure."""
 
     process, horizon, time_free, device = tl.Masked(101, tl.LogLinear()), 1.0, True, torch.device("cpu")
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, length: int, quiet: int = 0) -> None:
+        self.length, self.quiet = length, quiet
 
     def __call__(self, x: torch.Tensor, t: torch.Tensor) -> Conditionals:
         total = 1 + torch.where(x < 101, x + 1, 0).sum(1)
         logits = torch.full((*x.shape, 101), -math.inf, dtype=torch.float64)
+        total = torch.where((x < 101).sum(1) < self.quiet, 7, total)
         logits[torch.arange(len(x)), :, total % 101] = 0.0
         return Dense(logits)
+
+
+@pytest.mark.parametrize("quiet", [5, 12, 20])
+@pytest.mark.parametrize("free", [24, 7])
+def test_waste_is_bounded_also_after_guesses_have_held(quiet: int, free: int) -> None:
+    """At most one evaluation more for each position that is drawn."""
+    template = torch.full((24,), tl.FREE)
+    template[free:] = 3
+    plain, ahead = (tl.sample(Contrary(24, quiet), exact=True, window=n, template=template) for n in (1, "auto"))
+    same(plain, ahead)
+    assert int(plain.spent) == free
+    assert int(ahead.spent) <= 2 * free
 
 
 def test_a_model_that_makes_all_guesses_fail() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..registry import ADAPTERS, CORRECTORS, HOME, PLANNERS, SOLVERS, Target, models
+from ..registry import ADAPTERS, CORRECTORS, HOME, PLANNERS, SOLVERS, WRITTEN, Target, models
 from .base import COMMANDS, alone
 from .catalog import from_source
 
@@ -47,7 +47,7 @@ def _more(rest: str) -> Iterator[tuple[str, str]]:
     """Names and types of the options that a command takes beside its own: those of solvers, or of a recipe."""
     if rest == "hyper":
         own = (from_source(entry).defaults for entry in SOLVERS.values() if not entry.packages)
-        yield from dict.fromkeys((key, "str") for defaults in own for key in defaults)
+        yield from dict.fromkeys((key, "str") for defaults in own for key in defaults if key not in WRITTEN)
         return
     for node in Target(f"{HOME}.training.trainer:Recipe").source().body:
         if isinstance(node, ast.AnnAssign):

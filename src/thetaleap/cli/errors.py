@@ -101,7 +101,7 @@ def translated(message: str) -> str:
         param = _param(found["name"] or found["left"] or found["word"])
         if param is None or param.param_type_name != "option":
             return found[0]
-        return param.opts[0] + (f" {found['value']}" if found["name"] else "")
+        return param.opts[0] + (f" {found['value']}" if found["name"] and not param.is_flag else "")
 
     message = re.sub(r"\bprocess=(\w+)", r"the process \1", _INSIDE.sub(inside, message))
     return typed + re.sub(r"\b[A-Z]\w+\(\)", lambda found: _by_name(found[0]), message)

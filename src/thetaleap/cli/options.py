@@ -15,7 +15,7 @@ from ..core.checks import require, require_choice
 from ..core.fields import Parameter
 from ..evaluation.choice import PARTS, hyper_parameters, kind_of
 from ..models import load
-from ..registry import SOLVERS
+from ..registry import SOLVERS, WRITTEN
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 METHOD = "The method: [cyan]thetaleap solvers[/] lists them."
@@ -74,7 +74,7 @@ def extended(command: Callable[..., None], more: Mapping[str, Any], before: str 
 
 def with_hyper_parameters(before: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """An option for each hyper-parameter of any solver; `require_no_clash` is for those with the name of another."""
-    made = {name: _annotation(owners) for name, owners in hyper_parameters().items()}
+    made = {name: _annotation(owners) for name, owners in hyper_parameters().items() if name not in WRITTEN}
     return lambda command: extended(command, made, before)
 
 

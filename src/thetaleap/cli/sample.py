@@ -12,22 +12,20 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from .. import __version__, files, sampling
 from ..conditioning.templates import GAP, read_prompt, read_template, read_templates
 from ..conditioning.wrappers import constrained, guided, tempered
-from ..control import Blocks, Method
+from ..control import Blocks
+from ..control.parallel import Window, one_at_a_time
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
 from ..core.free import FREE, read_tokens
-from ..evaluation.choice import AUTO, GRIDS, Budget, choose, needs_model
+from ..evaluation.choice import AUTO, GRIDS, Budget, Choice, choose, needs_model
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..registry import SOLVERS, full_name
 from ..sampling import Moment, Samples
-from .base import print_lines, table_of
+from .base import print_lines
 from .errors import about, retyped
 from .options import (
     METHOD,
@@ -42,9 +40,8 @@ from .options import (
     require_no_clash,
     with_hyper_parameters,
 )
+from .preview import show, summary
 
-PREVIEW = 16
-"""Samples shown at most when there is no file to put them in."""
 AS_NEEDED = [name for name, solver in SOLVERS.loaded().items() if solver.evaluations is None]
 """Solvers that take no budget of evaluations."""
 
@@ -82,6 +79,15 @@ LABELS = (
     "The class of the samples, for models that take labels, or several with commas between, which they take in turn."
 )
 GUIDANCE = "How far to go towards the labels, at least 0; an evaluation then counts as two."
+WINDOW = (
+    "Run ahead of the network: evaluate up to so many guessed states of each sample together, or as many as guesses earn "
+    "(auto), and keep them as far as they prove right. The samples of --window 1 in fewer rounds; without, others of the "
+    "same law. (The window of multistep: --solver 'Multistep(window=2)'.)"
+)
+EXACT = (
+    "Draw one position at a time, in an order and with a --window that take few rounds, in place of a solver and its "
+    "budget; for masked models."
+)
 VQGAN = "The file of the decoder that makes pictures of codes; for maskgit."
 
 
@@ -103,6 +109,8 @@ def sample(
         str | None, _budget(f"How the steps are spaced in time: {', '.join(GRIDS)}.", show="uniform", metavar="NAME")
     ] = None,
     delta: Annotated[float | None, _budget(DELTA, show="0 if the solver can step there, else 0.001")] = None,
+    window: Annotated[str | None, _budget(WINDOW, show="none; auto with --exact", metavar="N|auto")] = None,
+    exact: Annotated[bool, _budget(EXACT, "--exact", show=False)] = False,
     length: Annotated[int | None, _place("Positions, for models that leave it open.", show="the model's own")] = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -148,6 +156,11 @@ def sample(
     """
     options = locals()
     require_no_clash(solver, sample)
+    ahead = _window(window, exact)
+    if exact:
+        others = {name: options[name] for name in ("nfe", "tolerance", "steps", "grid", "delta", "block")}
+        for name, value in {"solver": None if solver == AUTO else solver, **others, **hyper}.items():
+            require(value is None, name, value, "--exact draws one position at a time; leave out one of the two")
     given = [name for name in ("template", "prompt", "prompts") if options[name] is not None]
     for pair in (given, ["nfe", "steps"]):
         if len(pair) > 1 and all(options[name] is not None for name in pair):
@@ -166,7 +179,7 @@ def sample(
     if out is not None:
         files.check_target(out, force or continued)
     budget = Budget(nfe, steps, tolerance, grid, delta)
-    choice = None if needs_model(solver) else choose(None, solver, hyper, budget)
+    choice = None if exact or needs_model(solver) else choose(None, solver, hyper, budget)
     names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
     denoiser = opened(model, **{name: options[name] for name in names})
     words = getattr(denoiser, "tokenizer", None)
@@ -181,7 +194,9 @@ def sample(
     reused = approximate_prefix(denoiser, block) if block is not None and approximate_reuse else None
     shaped = _guided(reused or denoiser, labels, guidance, range(first, first + every))
     shaped = _shaped(shaped, temperature, top_k, top_p, allow, forbid)
-    if choice is None:
+    if exact:
+        choice = Choice(one_at_a_time(shaped)[0], None, AUTO)
+    elif choice is None:
         choice = choose(shaped, solver, hyper, replace(budget, positions=positions))
         nfe, measured = choice.nfe, f" {choice.evidence}" if why else ""
         typer.echo(f"{solver}: {choice.solver!r} at {nfe} evaluations. {choice.reason}{measured}", err=True)
@@ -193,16 +208,19 @@ def sample(
     asked |= {"approximate_reuse": True} if reused is not None else {}
     card = {"model": full_name(model), "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
     card |= {"first": first} if first > 0 else {}
+    card |= {name: value for name, value in (("exact", exact or None), ("window", ahead)) if value is not None}
     before, card = _before(out, card, first) if continued and out is not None else (None, card)
     start, kept, stopped = time.perf_counter(), Kept(), False
     try:
         samples = sampling.sample(
             shaped,
-            method,
+            AUTO if exact else method,
             nfe=nfe,
             tolerance=tolerance,
             steps=steps,
             grid=choice.grid,
+            window=ahead,
+            exact=exact,
             num=every,
             template=rows,
             seed=seed,
@@ -224,7 +242,15 @@ def sample(
     if stopped:
         _interrupted(first, done, every, out, prompts)
     assert samples is not None
-    print_lines({**summary(full_name(model), method, samples, seconds, out), **_reuse(reused)})
+    print_lines({**summary(full_name(model), method, samples, seconds, out, ahead), **_reuse(reused)})
+
+
+def _window(text: str | None, exact: bool) -> Window | None:
+    """What --window says."""
+    if text is None:
+        return "auto" if exact else None
+    require(text == "auto" or (text.isdigit() and int(text) > 0), "window", text, "give a whole number, or auto")
+    return "auto" if text == "auto" else int(text)
 
 
 def _interrupted(first: int, done: int, every: int, out: Path | None, prompts: Path | None) -> None:
@@ -275,7 +301,7 @@ def _before(out: Path, card: files.Card, first: int) -> tuple[files.Columns, fil
     held = old.get("first", 0) + len(next(iter(columns.values())))
     remedy = f"{str(out)!r} ends with sample {held - 1}; give --first {held}, another file, or --force to replace it"
     require(held == first, "first", first, remedy)
-    for name, value in card.items():
+    for name, value in (dict.fromkeys(old) | card).items():
         remedy = f"the samples in {str(out)!r} were made with {old.get(name)!r}; use that, or another file"
         require(name in ("first", "version") or old.get(name) == value, name, value, remedy)
     return columns, old
@@ -337,50 +363,8 @@ def _guided(model: Denoiser, labels: str | None, guidance: float | None, numbers
         return guided(model, guidance or 0.0, [every[n % len(every)] for n in numbers])
 
 
-def show(model: Denoiser, samples: Samples, first: int) -> None:
-    """Samples on the screen: pictures, text or tokens, and whether there are more."""
-    console = Console()
-    console.print(preview(samples, getattr(model, "tokenizer", None), drawn(model, samples, console.width), first))
-    if len(samples.x) > PREVIEW:
-        typer.echo(f"{PREVIEW} of {len(samples.x)} shown; --out FILE keeps all\n")
-
-
-def drawn(model: Denoiser, samples: Samples, width: int) -> str | None:
-    """The first few samples as small pictures in characters; None where there are none, or they are too wide."""
-    shape = getattr(model, "shape", None)
-    grey = getattr(model, "pictures", None) is None and model.process.states <= files.GREYS
-    if shape is None or len(shape) != 2 or not grey or shape[1] > width:
-        return None
-    return files.blocks(files.pictures(model, samples.x[:PREVIEW]), columns=(width + 2) // (shape[1] + 2))
-
-
-def preview(samples: Samples, tokenizer: Any = None, pictures: str | None = None, first: int = 0) -> Table | Text:
-    """The first few samples: pictures, text, or tokens."""
-    if pictures is not None:
-        return Text(pictures + "\n", no_wrap=True)
-    table = table_of("#sample", "#nfe", "tokens" if tokenizer is None else "text")
-    for n, (tokens, nfe) in enumerate(zip(samples.x[:PREVIEW].tolist(), samples.nfe.tolist(), strict=False), first):
-        text = " ".join(map(str, tokens)) if tokenizer is None else tokenizer.decode(tokens)
-        table.add_row(str(n), str(nfe), Text(text, overflow="fold"))
-    return table
-
-
 def _reuse(model: ApproximatePrefix | None) -> dict[str, str]:
     if model is None:
         return {}
     partial, every = model.runs.partial, model.runs.partial + model.runs.full
     return {"approximate": f"{partial} of {every} runs of the network were on part of the positions"}
-
-
-def summary(model: str, solver: Method, samples: Samples, seconds: float, out: Path | None) -> dict[str, str]:
-    """What was done, and at what cost."""
-    nfe, num = samples.nfe, len(samples.nfe)
-    return {
-        "model": model,
-        "solver": repr(solver),
-        "samples": str(num),
-        "evaluations": f"{float(nfe.double().mean()):.1f} per sample ({int(nfe.min())} to {int(nfe.max())})",
-        **{name: f"{value:.4f}" for name, value in samples.info.items()},
-        "seconds": f"{seconds:.2f} ({num / seconds:.1f} samples per second)",
-        "file": "none (keep them with --out samples.parquet)" if out is None else str(out),
-    }

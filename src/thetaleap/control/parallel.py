@@ -24,7 +24,6 @@ from ..core.memory import Memory, put, take
 from ..core.noise import Stream
 from ..core.reverse import Reverse
 from ..planners import FixedCount, LowDiscrepancy
-from ..solvers.base import require_masked
 from ..solvers.tweedie import Tweedie
 from .base import Control
 from .loop import Stage, State, stages, unfinished
@@ -46,7 +45,8 @@ def batch_of(window: Window | None, room: int) -> int:
 
 def one_at_a_time(model: Denoiser) -> tuple[Tweedie, Tensor]:
     """A solver and its grid that unmask one position after the other, in the order that takes fewest rounds."""
-    require_masked("exact sampling", model.process, "Uniformization()")
+    remedy = "draws one position after the other, which is for masked models; use Uniformization() here"
+    require(model.process.mask is not None, "exact", True, remedy)
     line = getattr(model, "shape", None) == (model.length,)
     return Tweedie(LowDiscrepancy() if line else FixedCount()), counted(model, [1] * model.length)
 
@@ -119,8 +119,9 @@ class _Ahead:
         self.most = max(1, memory // (32 * model.length * model.process.states))
         """Sequences that the model is run for at a time."""
         guesses = None if window == "auto" else window
-        self.answers = Answers(model, batch, guesses, max(2, self.most // batch))
         whole = Reverse.begin(model, batch, first=first, start=float(times[0]), given=given, memory=memory)
+        requests = whole.free.sum(1).clamp(max=control.rounds(times, model.length))
+        self.answers = Answers(model, requests, guesses, max(2, self.most // batch))
         self.whole = replace(whole, memo=self.answers)
         self.x = torch.zeros((batch, model.length), dtype=torch.int64, device=model.device)
         self.nfe = self.whole.nfe.clone()

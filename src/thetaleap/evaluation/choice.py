@@ -16,7 +16,7 @@ from ..core.checks import require, require_choice
 from ..core.evaluation import Denoiser
 from ..core.fields import Parameter, parameters
 from ..planners import Planner
-from ..registry import CORRECTORS, PLANNERS, SOLVERS, Registry
+from ..registry import CORRECTORS, PLANNERS, SOLVERS, WRITTEN, Registry
 from ..solvers import Corrector, Solver
 from .recommend import recommend
 
@@ -185,7 +185,8 @@ def build(name: str, given: Mapping[str, Any]) -> Method:
     solver = SOLVERS[name].load()
     known = parameters(solver)
     for key, value in chosen.items():
-        has = f"it has {', '.join(map(flag, known))}" if known else "it has none"
+        options = [flag(name) for name in known if name not in WRITTEN]
+        has = f"it has {', '.join(options)}" if options else "it has none"
         require(key in known, flag(key), value, f"{name} has no such option; {has}")
     for key, parameter in known.items():
         require(key in chosen or parameter.default is not MISSING, flag(key), None, f"{name} needs it; give it")

@@ -67,6 +67,8 @@ class Row:
     note: str = ""
     """Why it spends less than its budget, if it does."""
     reason: str = ""
+    rounds: float | None = None
+    """Batches that the evaluations were in: as many as were run one after the other."""
 
 
 @dataclass(frozen=True)
@@ -242,12 +244,9 @@ def _yardstick(
 def _entries(contenders: Mapping[str, Contender], budgets: Sequence[int]) -> Iterator[tuple[str, int | None]]:
     """What is run: everyone at every budget, and exact solvers once."""
 
-    def spends(one: Contender) -> bool:
-        return isinstance(one.solver, str) or one.solver.evaluations is not None
-
     for budget in budgets:
-        yield from ((name, budget) for name, one in contenders.items() if spends(one))
-    yield from ((name, None) for name, one in contenders.items() if not spends(one))
+        yield from ((name, budget) for name, one in contenders.items() if one.spends)
+    yield from ((name, None) for name, one in contenders.items() if not one.spends)
 
 
 def _row(
@@ -256,13 +255,15 @@ def _row(
     try:
         solver, grid = contender.at(model, budget)
         times = plan(model, solver, nfe=budget, grid=grid)
-        drawn, seconds = _timed(lambda: sample(model, solver, grid=times, num=num, seed=seed, progress=False))
+        how = {"num": num, "seed": seed, "window": contender.window, "progress": False}
+        drawn, seconds = _timed(lambda: sample(model, solver, grid=times, **how))
         figures = measure.measure(solver, times, drawn.x)
     except ValueError as error:  # too small a budget, or what the solver or the model cannot do
         return Row(name, budget, reason=str(error))
-    nfe = float(drawn.nfe.double().mean())
+    nfe, rounds, spent = (float(count.double().mean()) for count in (drawn.nfe, drawn.rounds, drawn.spent))
     note = "" if budget is None else _unspent(model, solver, times, budget, nfe)
-    return Row(name, budget, written(solver), nfe, seconds * 1000 / num, figures, note=note)
+    note = note if contender.window is None else f"one position at a time; guesses that fail make it {spent:.1f}"
+    return Row(name, budget, written(solver), nfe, seconds * 1000 / num, figures, note=note, rounds=rounds)
 
 
 def _unspent(model: Denoiser, solver: Method, times: Float64[Tensor, " times"], budget: int, nfe: float) -> str:

@@ -7,7 +7,10 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from torch import Tensor
+
 from ..control import Method, Preset, control_of, grids
+from ..control.parallel import Window, one_at_a_time
 from ..core.checks import require, require_choice
 from ..core.evaluation import Denoiser
 from ..core.fields import parameters
@@ -19,6 +22,8 @@ from .recommend import recommend
 from .yardsticks import LONGEST_EXACT, knows_itself
 
 BLOCKS = 4
+EXACT = "exact"
+"""Not a solver: one position at a time, with the order and the window of ``sample(exact=True)``."""
 SHORT = (
     *(AUTO, "tweedie", "low-discrepancy", "low-discrepancy-2d", "multistep", "exponential-trapezoidal"),
     *("trapezoidal-paper", "parallel-decoding", "semi-autoregressive"),
@@ -28,21 +33,34 @@ SHORT = (
 
 @dataclass(frozen=True)
 class Contender:
-    """A solver and the grid it walks; None is the uniform one. "auto" stands for what `recommend` says."""
+    """A solver and the grid it walks; None is the uniform one. "auto" stands for what `recommend` says, and "exact" for
+    one position at a time in few rounds."""
 
-    solver: Method | Literal["auto"]
+    solver: Method | Literal["auto", "exact"]
     grid: grids.Grid | None = None
 
-    def at(self, model: Denoiser, budget: int | None) -> tuple[Method, grids.Grid | None]:
+    @property
+    def spends(self) -> bool:
+        """Whether it takes a budget."""
+        return self.solver.evaluations is not None if isinstance(self.solver, Method) else self.solver == AUTO
+
+    @property
+    def window(self) -> Window | None:
+        return "auto" if self.solver == EXACT else None
+
+    def at(self, model: Denoiser, budget: int | None) -> tuple[Method, grids.Grid | Tensor | None]:
         """What it is on this model at this budget."""
         if isinstance(self.solver, Method):
             return self.solver, self.grid
+        if self.solver == EXACT:
+            return one_at_a_time(model)
         advice = recommend(model, budget or model.length)
         return advice.solver, advice.grid
 
     def described(self) -> dict[str, str]:
         name = "uniform" if self.grid is None else getattr(self.grid, "__qualname__", repr(self.grid))
-        return {"solver": str(self.solver), "grid": AUTO if self.solver == AUTO else name.split(".")[0]}
+        named = isinstance(self.solver, str)
+        return {"solver": str(self.solver), "grid": str(self.solver) if named else name.split(".")[0]}
 
 
 Contenders = Mapping[str, Contender | Method | str] | Sequence[str]
@@ -60,12 +78,14 @@ def contenders_of(model: Denoiser, given: Contenders | None) -> dict[str, Conten
         if isinstance(one, str) and one.endswith(FILE):
             tuned = read_tuned(model, Path(one), 0)
             return Contender(tuned.solver, tuned.grid)
+        if one == EXACT:
+            return Contender(EXACT)
         if isinstance(one, str) and "(" not in one:
-            require_choice(argument, one, {**known, **SOLVERS})
+            require_choice(argument, one, {**known, EXACT: None, **SOLVERS})
         if isinstance(one, str):
             return known[one] if one in known else Contender(parse(one, argument), _suited_grid(model))
         one = one if isinstance(one, Contender) else Contender(one, _suited_grid(model))
-        good = isinstance(one.solver, Method) or one.solver == AUTO
+        good = isinstance(one.solver, Method) or one.solver in (AUTO, EXACT)
         require(good, argument, one.solver, "give a solver, its text, or a Contender of a solver")
         return one
 
@@ -91,7 +111,7 @@ def default_contenders(model: Denoiser, *, every: bool | None = None) -> dict[st
     short = model.length <= LONGEST_EXACT[masked]
     kept = {name: solver for name, solver in solvers.items() if short or solver.evaluations is not None}
     fit = {name: Contender(solver, _suited_grid(model)) for name, solver in kept.items() if _fits(solver, model)}
-    some = {AUTO: Contender(AUTO), **fit}
+    some = {AUTO: Contender(AUTO), **fit, **({EXACT: Contender(EXACT)} if masked and short else {})}
     wanted = knows_itself(model) if every is None else every
     return some if wanted else {name: one for name, one in some.items() if name in SHORT}
 

@@ -14,6 +14,7 @@ from .. import files
 from ..sampling import Samples
 from .choice import AUTO
 from .compare import Comparison, Row, surely_smaller
+from .contenders import EXACT
 from .figures import budget_axis, listing, number, page, panels, runs, table, write_csv, write_json, write_png
 from .metrics.measured import LEVEL, Measured, Scattered
 
@@ -44,8 +45,8 @@ def describe(comparison: Comparison) -> str:
     told = (
         f"{settings['model']}: {settings['length']} positions of {settings['states']} values, {settings['process']} "
         f"process; {settings['num']:,} samples of each contender, seed {settings['seed']}. {comparison.about} "
-        f"{f'After +- is half the width of the {LEVEL:.0%} interval. ' if random else ''}nfe is the mean used, and s/1000 "
-        "wall time on this machine for 1000 samples."
+        f"{f'After +- is half the width of the {LEVEL:.0%} interval. ' if random else ''}nfe is the mean used, rounds how "
+        "many batches these were in, one after the other, and s/1000 wall time on this machine for 1000 samples."
     )
     return "\n\n".join(
         [page(verdicts(comparison)), _table(comparison), page([_findings(comparison), told, _about_ranks(comparison)])]
@@ -113,7 +114,7 @@ def _about_ranks(comparison: Comparison) -> str:
 def _table(comparison: Comparison) -> str:
     rows = [row for row in comparison.rows if not row.reason]
     names = {name: any(row.figures[name].error for row in rows) for name in (rows[0].figures if rows else ())}
-    header = ["contender", "budget", "rank", "nfe", "s/1000"]
+    header = ["contender", "budget", "rank", "nfe", "rounds", "s/1000"]
     for name, random in names.items():
         header += [name, "+-"] if random else [name]
 
@@ -121,7 +122,8 @@ def _table(comparison: Comparison) -> str:
         assert row.seconds is not None
         rank = "" if row.rank is None else str(row.rank)
         spent = f"{row.nfe:.1f}{'*' if row.note else ''}"
-        cells = [row.contender, "any" if row.budget is None else str(row.budget), rank, spent, number(row.seconds)]
+        cells = [row.contender, "any" if row.budget is None else str(row.budget), rank, spent]
+        cells += ["" if row.rounds is None else f"{row.rounds:.1f}", number(row.seconds)]
         for name, random in names.items():
             low, high = row.figures[name].interval()
             cells += [f"{row.figures[name].value:.3g}"] + [number((high - low) / 2)] * random
@@ -191,7 +193,7 @@ def flat(row: Row, figures: Sequence[str]) -> dict[str, Any]:
     """A row as one level of names: ``kl, kl_low, kl_high``, and the others; None where there is no number."""
     cells: dict[str, Any] = {"contender": row.contender, "budget": row.budget}
     cells |= {"rank": row.rank and row.rank.best, "rank_worst": row.rank and row.rank.worst}
-    cells |= {"nfe": row.nfe, "seconds_per_1000": row.seconds}
+    cells |= {"nfe": row.nfe, "rounds": row.rounds, "seconds_per_1000": row.seconds}
     for name in figures:
         one = row.figures.get(name)
         numbers = (None,) * 3 if one is None else (one.value, *one.interval())
@@ -208,7 +210,10 @@ def plain(cell: Any) -> Any:
 
 
 def draw(comparison: Comparison) -> Figure:
-    """A panel for each figure that ranks, against evaluations: a few lines with their names, the others thin and grey."""
+    """A panel for each figure that ranks, against evaluations: a few lines with their names, the others thin and grey.
+
+    These take an evaluation a round; exact samples in fewer rounds are a point.
+    """
     ranked = _ranked(comparison)
     figure, axes = panels(1 + 5 * len(comparison.ranking), 4.8, 1, len(comparison.ranking))
     leaders = [(budget, rows[0].contender) for budget, rows in ranked.items()]
@@ -223,7 +228,9 @@ def draw(comparison: Comparison) -> Figure:
             rows = [row for rows in ranked.values() for row in rows if row.contender == name]
             ends |= {name: _curve(panel, rows, figure_name, some.get(name))}
         panel.set_title(NAMES[figure_name], fontsize=10, loc="left")
-        budget_axis(panel, list(ranked) or [1], "evaluations per sample")
+        exact = [row for row in comparison.rows if row.contender == EXACT and row.rounds is not None]
+        ends |= {row.contender: _exact_point(panel, row, figure_name) for row in exact}
+        budget_axis(panel, list(ranked) or [1], "evaluations per sample" + (", one after the other" if exact else ""))
         if any(end is not None for end in ends.values()):  # a logarithmic axis must have something to show
             panel.set_yscale("log", nonpositive="clip")
             _label(panel, {name: end for name, end in ends.items() if name in some and end is not None}, some)
@@ -252,6 +259,15 @@ def _curve(panel: Axes, rows: Sequence[Row], name: str, colour: str | None) -> t
     for at, value, _, _, hollow in points:
         panel.plot(at, value, "o", color=colour, markersize=5, markerfacecolor="white" if hollow else colour, zorder=4)
     return x[-1], y[-1]
+
+
+def _exact_point(panel: Axes, row: Row, name: str) -> None:
+    """Exact samples, at their rounds, with a word beside it: a size that is 0 up to noise."""
+    assert row.rounds is not None
+    y = _point(row.figures[name])[0]
+    panel.plot(row.rounds, y, "D", color="0.3", markerfacecolor="white", markersize=6, zorder=4)
+    told = f"exact: {row.rounds:.1f} rounds"
+    panel.annotate(told, (row.rounds, y), (6, -10), textcoords="offset points", fontsize=8, color="0.3")
 
 
 def _point(one: Scattered) -> tuple[float, float, float, bool]:
