@@ -23,7 +23,7 @@ from ..control import Blocks, Method
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
 from ..core.free import FREE, read_tokens
-from ..evaluation.choice import AUTO, GRIDS, Budget, choose, needs_model
+from ..evaluation.choice import AUTO, GRIDS, Budget, choose, needs_model, written
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..registry import SOLVERS, full_name
 from ..sampling import Moment, Samples
@@ -184,7 +184,7 @@ def sample(
     if choice is None:
         choice = choose(shaped, solver, hyper, replace(budget, positions=positions))
         nfe, measured = choice.nfe, f" {choice.evidence}" if why else ""
-        typer.echo(f"{solver}: {choice.solver!r} at {nfe} evaluations. {choice.reason}{measured}", err=True)
+        typer.echo(f"{solver}: {written(choice.solver)} at {nfe} evaluations. {choice.reason}{measured}", err=True)
     method = choice.solver if block is None else Blocks(choice.solver, block)
     walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
     told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")
@@ -377,7 +377,7 @@ def summary(model: str, solver: Method, samples: Samples, seconds: float, out: P
     nfe, num = samples.nfe, len(samples.nfe)
     return {
         "model": model,
-        "solver": repr(solver),
+        "solver": written(solver),
         "samples": str(num),
         "evaluations": f"{float(nfe.double().mean()):.1f} per sample ({int(nfe.min())} to {int(nfe.max())})",
         **{name: f"{value:.4f}" for name, value in samples.info.items()},
