@@ -57,6 +57,15 @@ def test_links_lead_somewhere() -> None:
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_files_that_pages_name_exist() -> None:
+    """Tests by path, benchmarks as ``python -m`` takes them."""
+    for page in [*PAGES, ROOT / "benchmarks" / "README.md"]:
+        told = page.read_text()
+        paths = [*re.findall(r"\b(?:tests|benchmarks|src|docs)/[\w/]+\.(?:py|md|png)", told)]
+        paths += [f"benchmarks/{name}.py" for name in re.findall(r"python -m benchmarks\.(\w+)", told)]
+        assert [path for path in paths if not (ROOT / path).exists()] == [], page.name
+
+
 def test_public_names_exist_and_are_sorted() -> None:
     for name in tl.__all__:
         assert getattr(tl, name).__doc__, f"{name} has no docstring"

@@ -170,7 +170,7 @@ def test_own_text(user: User) -> None:
     assert (device.code, device.out) == (2, "")
     assert device.err == "error: --device cuda:9: there is none here; give cpu\n"
     assert (template.code, template.out) == (2, "")
-    assert template.err.startswith("error: --template 'who ~~ there': text[4]='~': not in the alphabet; use ")
+    assert template.err.startswith("error: --template 'who ~~ there': letter='~': not in the alphabet; use ")
     assert (folder.code, folder.out) == (2, "")
     assert folder.err.startswith("error: MODEL runs/owm: there is no such folder; give one of thetaleap train")
 

@@ -48,7 +48,7 @@ tl.sample(cube, tl.Tweedie(), nfe=4, template=[0, None, 1]) | template=[0, None,
 tl.sample(cube, tl.Tweedie(), nfe=4, template=[[0, 1], [2]]) | template=[[0, 1], [2]]: is no table of numbers
 tl.sample(cube, tl.Tweedie(), nfe=4, template=np.zeros(3))  | template of torch.float64: give whole numbers
 tl.sample(cube, tl.Tweedie(), nfe=4, template="to be _")    | template='to be ': 'to' is no token: this model has no text; give token numbers
-tl.sample(plays, nfe=4, template="caf\\u00e9 ___")          | template='café ': text[3]='é': not in the alphabet
+tl.sample(plays, nfe=4, template="caf\\u00e9 ___")          | template='café ': letter='é': not in the alphabet
 tl.sample(plays, nfe=4, prompt="x" * 300)                   | prompt='xx
 tl.sample(plays, nfe=4, prompt=["a", 3])                    | prompt=['a', 3]: give text, or a list of texts
 tl.sample(plays, nfe=4, prompt="a", template="b")           | template='b': the prompt says what is given; give one of them
@@ -127,7 +127,7 @@ tl.tempered(net, 0.5)                                       | model=Sequential: 
 tl.constrained(cube)                                        | (allow, forbid)=(None, None): give at least one
 tl.constrained(cube, forbid=[3])                            | forbid=3: values are 0 to 2
 tl.constrained(cube, forbid="xyz")                          | forbid='xyz': 'xyz' is no token: this model has no text
-tl.constrained(plays, allow="\\u00a7")                      | allow='§': text[0]='§': not in the alphabet
+tl.constrained(plays, allow="\\u00a7")                      | allow='§': letter='§': not in the alphabet
 tl.constrained(cube, forbid=5)                              | forbid=5: give values by number, as in [0, 3, 7], or as text
 tl.constrained(cube, allow=[True, False])                   | allow shape=(2,): give (3,) or (3, 3)
 tl.guided(cube, 1.0, 3)                                     | condition=3 for Joint: labels are for networks that take them

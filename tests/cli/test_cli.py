@@ -26,6 +26,7 @@ from thetaleap.cli.preview import PREVIEW
 from thetaleap.cli.sample import AS_NEEDED, sample
 from thetaleap.control import Method, control_of
 from thetaleap.core.processes import Masked, RateMatrix, Uniform
+from thetaleap.evaluation.choice import written
 from thetaleap.models import ADAPTERS, BUILT_IN
 from thetaleap.registry import SOLVERS
 
@@ -122,7 +123,7 @@ def test_auto_is_the_default(tmp_path: Path, options: tuple[str, ...], nfe: int 
     out, model = tmp_path / "x.jsonl", tl.load("chain64")
     advice = tl.recommend(model, nfe, **given)
     said = call("sample", "chain64", *options, "--num", 2, "--out", out)
-    assert said.stderr == f"auto: {advice.solver!r} at {advice.nfe} evaluations. {advice.reason}\n"
+    assert said.stderr == f"auto: {written(advice.solver)} at {advice.nfe} evaluations. {advice.reason}\n"
     columns, card = files.read_columns(out)
     assert (card["solver"], card["nfe"]) == (repr(advice.solver), advice.nfe)
     template = None if not given else torch.tensor([3, tl.FREE, 4, *[5] * 58, *[tl.FREE] * 3])

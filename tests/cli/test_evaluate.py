@@ -142,7 +142,7 @@ def test_templates() -> None:
         "A_C": "template='A_C': has 3 letters; the samples have 4",
         "ABCA": "template='ABCA': leaves nothing free; write _ at the positions that count",
         "AB__": "template='AB__': position 1 is 'B', but sample 1 has 'C' there; give the template that the samples",
-        "X___": r"text\[0\]='X': not in the alphabet; use 'ABC'",
+        "X___": r"letter='X': not in the alphabet; use 'ABC'",
     }.items():
         with pytest.raises(ValueError, match=message):
             free_positions(model, x, template, None)

@@ -198,7 +198,7 @@ def test_whether_the_hub_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_hub_that_does_not_answer_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers", reason="needs the extra 'hub'")
-    for module in ("models.hf.hub", "models.weights", "evaluation.judges.causal"):
+    for module in ("models.hf.hub", "models.weights"):
         monkeypatch.setattr(f"thetaleap.{module}.hub_reachable", lambda: False)
     monkeypatch.setattr(
         "huggingface_hub.file_download.get_hf_file_metadata", lambda *args, **more: pytest.fail("asked")

@@ -106,7 +106,7 @@ def test_texts_become_scores() -> None:
     torch.testing.assert_close(scores.nats, model.nats(scores.rows))
     quality = TextQuality.of(scores.rows, scores.nats)
     assert quality.perplexity.value == pytest.approx(math.exp(float(scores.nats.sum()) / 6))
-    with pytest.raises(ValueError, match=r"text\[1\]='x': not in the alphabet"):
+    with pytest.raises(ValueError, match=r"letter='x': not in the alphabet"):
         model.score(["axb"])
     with pytest.raises(ValueError, match="the tokens are 0 to 3"):
         model.nats([[0, 4]])

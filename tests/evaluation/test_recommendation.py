@@ -19,6 +19,7 @@ from tests.cli.test_cli import call, failed, ran
 from tests.planners.test_fixed_counts import binary_tree, copies, joint, rows
 from thetaleap.core.schedules import Schedule
 from thetaleap.evaluation.advice import ADVICE
+from thetaleap.evaluation.choice import written
 from thetaleap.evaluation.metrics import kl
 from thetaleap.evaluation.recommend import SOLVERS
 from thetaleap.models.oracles import Oracle
@@ -298,7 +299,7 @@ def test_auto(model: str, nfe: int, tmp_path: Path) -> None:
     advice, file = tl.recommend(tl.load(model), nfe), tmp_path / "x.npy"
     result = call("sample", model, "--solver", "auto", "--nfe", nfe, "--num", 2, "--out", file)
     assert result.exit_code == 0
-    assert result.stderr == f"auto: {advice.solver!r} at {nfe} evaluations. {advice.reason}\n"
+    assert result.stderr == f"auto: {written(advice.solver)} at {nfe} evaluations. {advice.reason}\n"
     first = tl.sample(tl.load(model), advice.solver, grid=advice.grid, nfe=nfe).x[0].tolist()
     assert np.load(file)[0].tolist() == first
 

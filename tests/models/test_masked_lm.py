@@ -186,7 +186,7 @@ def test_texts_of_other_tokens_are_refused(tmp_path: Path) -> None:
         model.tokenizer.encode("the mat")
     with pytest.raises(ValueError, match=r"ids\[1\]=3: the tokens are 0 to 2; decode no masks"):
         model.tokenizer.decode([0, 3])
-    with pytest.raises(ValueError, match=r"text\[1\]='x': not in the alphabet; use 'ab'"):
+    with pytest.raises(ValueError, match=r"letter='x': not in the alphabet; use 'ab'"):
         Letters("ab").encode("ax")
     with pytest.raises(ValueError, match=r"ids\[0\]=-1: the tokens are 0 to 1"):
         Letters("ab").decode([-1])

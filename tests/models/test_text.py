@@ -101,7 +101,7 @@ def test_bad_texts(content: bytes | None, options: dict, message: str, tmp_path:
 def test_bad_characters_and_tokens(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
     model = tl.oracles.markov_text(tmp_path / "a.txt", length=5)
-    with pytest.raises(ValueError, match=r"text\[2\]='Q': not in the alphabet; use"):
+    with pytest.raises(ValueError, match=r"letter='Q': not in the alphabet; use"):
         model.encode("abQ")
     with pytest.raises(ValueError, match="token 9: clean tokens are 0 to 8"):
         model.decode(torch.tensor([[0, 9]]))

@@ -41,7 +41,10 @@ TUNE = (
 def compare(
     model: Annotated[
         str,
-        typer.Argument(help="A model by name, or KIND:SOURCE: [cyan]thetaleap models[/] lists them.", metavar="MODEL"),
+        typer.Argument(
+            help="A model by name, KIND:SOURCE, or a folder of [cyan]thetaleap train[/]: [cyan]thetaleap models[/] lists them.",
+            metavar="MODEL",
+        ),
     ],
     solvers: Annotated[
         str | None,

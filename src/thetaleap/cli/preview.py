@@ -15,6 +15,7 @@ from .. import files
 from ..control import Method
 from ..control.parallel import Window
 from ..core.evaluation import Denoiser
+from ..evaluation.choice import written
 from ..sampling import Samples
 from .base import table_of
 
@@ -61,7 +62,7 @@ def summary(
     num = len(samples.nfe)
     return {
         "model": model,
-        "solver": repr(solver),
+        "solver": written(solver),
         "samples": str(num),
         "evaluations": _spread(samples.nfe),
         **({} if window is None else {"rounds": _spread(samples.rounds), "evaluated": _spread(samples.spent)}),

@@ -21,7 +21,7 @@ from ..control.parallel import Window, one_at_a_time
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
 from ..core.free import FREE, read_tokens
-from ..evaluation.choice import AUTO, GRIDS, Budget, Choice, choose, needs_model
+from ..evaluation.choice import AUTO, GRIDS, Budget, Choice, choose, needs_model, written
 from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
 from ..registry import SOLVERS, full_name
 from ..sampling import Moment, Samples
@@ -199,7 +199,7 @@ def sample(
     elif choice is None:
         choice = choose(shaped, solver, hyper, replace(budget, positions=positions))
         nfe, measured = choice.nfe, f" {choice.evidence}" if why else ""
-        typer.echo(f"{solver}: {choice.solver!r} at {nfe} evaluations. {choice.reason}{measured}", err=True)
+        typer.echo(f"{solver}: {written(choice.solver)} at {nfe} evaluations. {choice.reason}{measured}", err=True)
     method = choice.solver if block is None else Blocks(choice.solver, block)
     walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
     told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")

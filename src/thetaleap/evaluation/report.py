@@ -15,7 +15,19 @@ from ..sampling import Samples
 from .choice import AUTO
 from .compare import Comparison, Row, surely_smaller
 from .contenders import EXACT
-from .figures import budget_axis, listing, number, page, panels, runs, table, write_csv, write_json, write_png
+from .figures import (
+    budget_axis,
+    direct_labels,
+    listing,
+    number,
+    page,
+    panels,
+    runs,
+    table,
+    write_csv,
+    write_json,
+    write_png,
+)
 from .metrics.measured import LEVEL, Measured, Scattered
 
 NAMES = {
@@ -233,7 +245,7 @@ def draw(comparison: Comparison) -> Figure:
         budget_axis(panel, list(ranked) or [1], "evaluations per sample" + (", one after the other" if exact else ""))
         if any(end is not None for end in ends.values()):  # a logarithmic axis must have something to show
             panel.set_yscale("log", nonpositive="clip")
-            _label(panel, {name: end for name, end in ends.items() if name in some and end is not None}, some)
+            direct_labels(panel, {name: end for name, end in ends.items() if name in some and end is not None}, some)
     note = f"bars: {LEVEL:.0%} intervals; hollow: indistinguishable from 0, at the interval's upper end"
     about = "exact laws" if comparison.kind == "exact" else note
     best = (
@@ -277,13 +289,3 @@ def _point(one: Scattered) -> tuple[float, float, float, bool]:
     half = Measured(0.0, one.error).interval()[1]
     value, top = abs(one.value), max(abs(one.value) + half, LOWEST)
     return (top, top, top, True) if value - half <= LOWEST else (value, value - half, top, False)
-
-
-def _label(panel: Axes, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Names at the right, at the heights of the last points, pushed apart where they would overlap."""
-    low, high = (math.log(limit) for limit in panel.get_ylim())
-    floor = -0.06
-    for name, (_, y) in sorted(ends.items(), key=lambda item: item[1][1]):
-        floor = max((math.log(y) - low) / (high - low), floor + 0.055)
-        place = {"xycoords": "axes fraction", "annotation_clip": False, "va": "center", "fontsize": 8}
-        panel.annotate(name, (1.02, floor), color=colours[name], **place)

@@ -43,8 +43,8 @@ class Letters:
 
     def encode(self, text: str) -> list[int]:
         place = _places(tuple(self.alphabet))
-        for n, letter in enumerate(text):
-            require(letter in place, f"text[{n}]", letter, f"not in the alphabet; use {self.alphabet!r}")
+        for letter in text:
+            require(letter in place, "letter", letter, f"not in the alphabet; use {self.alphabet!r}")
         return [place[letter] for letter in text]
 
     def decode(self, ids: Sequence[int]) -> str:

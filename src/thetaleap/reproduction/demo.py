@@ -2,25 +2,35 @@
 
 First samples: a text as it appears, ten digits, and a sum with its answer. Then three things are measured. On a Markov
 chain of 64 masked positions, how surprising samples are to the true law, beside the law of their neighbouring pairs; on
-the paper's 15 states, the exact law of every solver beside samples of it; on 27 sequences, masked and uniform, exact
-laws alone, against evaluations.
+the paper's 15 states, the exact law of every solver beside samples of it; on 27 sequences without masks, exact laws alone.
+`auto`, what the library recommends, stands beside the paper's solvers in all three, and in the figure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..conditioning.wrappers import guided, tempered
-from ..control import Method, SemiAutoregressive, grids
-from ..evaluation.figures import table, wrapped, write_csv, write_png
-from ..evaluation.metrics import frequencies, histogram, kl
+from ..control import Method, SemiAutoregressive
+from ..evaluation.choice import AUTO
+from ..evaluation.figures import (
+    budget_axis,
+    direct_labels,
+    panels,
+    table,
+    wrapped,
+    write_csv,
+    write_png,
+)
+from ..evaluation.metrics import frequencies, histogram, kl, noise_floor
 from ..evaluation.metrics.digits import digit_labels
 from ..evaluation.metrics.sequences import Measured, mean
+from ..evaluation.recommend import recommend
 from ..evaluation.threads import one_thread
 from ..files import blocks, mosaic, pictures, write_pictures
 from ..models import load
@@ -30,8 +40,8 @@ from ..planners import LowDiscrepancy
 from ..sampling import Moment, plan, sample
 from ..solvers import Multistep
 from ..training.sums import Problem, problems, result_of
-from .methods import EULER, EXACT, PARALLEL, SAFE, SEMI, TWEEDIE, pick
-from .pages import WIDTH, Job, Panel, cells, chart, experiment, flow, render
+from .methods import EXACT, METHODS, MINE, PARALLEL, RK, SAFE, SEMI, TAU, TWEEDIE, pick
+from .pages import WIDTH, Job, cells, experiment, flow, render
 from .rules import Report
 from .study import Row, Study, compare, ranking, row
 from .sums import TEMPERATURE, answer_of, questions
@@ -46,14 +56,18 @@ NUM = 4000
 TOY_FOLD = 25
 """The toy is small and its noise floor high: it gets this many times the samples."""
 BUDGETS = (8, 32)
-CURVE_BUDGETS = (4, 8, 16, 32, 64)
-CURVED = {
-    "cube3": ("masked (cube3), equal steps", grids.uniform),
-    "cube3-uniform": ("uniform (cube3-uniform), quadratic grid", grids.power),
-}
-SOLVERS = pick("tau-leaping (exact rule)", EULER, TWEEDIE, "theta-RK-2 (exact rule)", SAFE)
+CURVE_BUDGETS = (4, 8, 16, 32)
+TOLD = 8
+"""The budget that the title of the figure speaks of, if it is among them."""
+OTHERS = pick(TAU, TWEEDIE, RK, MINE, SAFE)
+"""Beside `auto`: the paper's, as published, and the last of them with our rule."""
 DECODERS = pick(PARALLEL, SEMI[1])
+COLOURS = {AUTO: "#000000"} | {name: METHODS[name].colour for name in OTHERS} | {SAFE: "#56B4E9"}
+LABELS = {AUTO: "auto, the default here", MINE: f"{MINE}, the paper's"}
 CHAIN = {"excess": ("excess", 1.0, 4), "pair KL": ("pair_kl", 1.0, 4)}
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Advance = Callable[[float], None]
 
@@ -63,25 +77,24 @@ Advance = Callable[[float], None]
 def run(job: Job, budgets: Sequence[int] = BUDGETS, curve_budgets: Sequence[int] = CURVE_BUDGETS) -> Report:
     """Draw and measure, and write ``digits.png``, ``convergence.png`` and three tables as CSV to the job's folder."""
     num, seed = job.num or NUM, job.seed
-    work = 5 + len(budgets) * (2 * len(SOLVERS) + len(DECODERS)) + len(CURVED) * len(SOLVERS) * len(curve_budgets)
+    led, every = 1 + len(OTHERS), sorted({*budgets, *curve_budgets})
+    work = 5 + len(every) * (led + len(DECODERS)) + led * (len(budgets) + len(curve_budgets))
     with job.bar("demo", work) as advance:
         text, (images, seen), solved = text_stages(seed, advance), digits(seed, advance), sums(seed, advance)
-        chain = chain_study(budgets, num, seed, advance)
-        toy = law_study("toy15", budgets, grids.power, advance, num * TOY_FOLD, seed)
-        curves = {name: law_study(name, curve_budgets, grid, advance) for name, (_, grid) in CURVED.items()}
+        chain = chain_study(every, num, seed, advance)
+        toy = law_study("toy15", budgets, advance, num * TOY_FOLD, seed)
+        curves = law_study("cube3-uniform", curve_budgets, advance)
     picture, figure = job.folder / "digits.png", job.folder / "convergence.png"
     note = {"model": "mnist", "guidance": GUIDANCE, "nfe": DIGITS_BUDGET, "seed": seed}
     write_pictures(picture, mosaic(images, columns=5), note)
-    label = "KL(p0 || law), nats"
-    parts = [Panel(one, "kl_exact", label, title=CURVED[name][0], log=True) for name, one in curves.items()]
-    write_png(figure, chart(parts, list(SOLVERS), "Exact error at equal evaluations"))
-    both = Study([one for study in curves.values() for one in study.rows])
-    studies = {"convergence": both, "chain64": chain, "toy15": toy}
+    write_png(figure, draw(chain, curves, noise_floor(256, 63 * num)))
+    studies = {"convergence": curves, "chain64": chain, "toy15": toy}
     files = [write_csv(job.folder / f"{name}.csv", one.written) for name, one in studies.items()]
     told = {"stages": [(nfe, _indented(text)) for nfe, text in text], "budgets": (TEXT_BUDGET, DIGITS_BUDGET)}
     told |= {"images": _indented(blocks(images, columns=5)), "seen": seen, "picture": picture, "figure": figure}
     told |= {"guidance": GUIDANCE, "gone": GONE, "length": len(text[-1][1]), "num": num, "toy": toy, "curves": curves}
-    told |= {"toy_table": toy_table(toy), **sums_facts(solved), **chain_facts(chain)}
+    told |= {"toy_table": toy_table(toy), **sums_facts(solved)}
+    told |= chain_facts(Study([one for one in chain.rows if one["nfe"] in (None, *budgets)]))
     return Report(flow(render("demo.j2", **told), WIDTH), [picture, figure, *files])
 
 
@@ -159,8 +172,11 @@ def chain_study(budgets: Sequence[int], num: int, seed: int, advance: Advance) -
         drawn = sample(model, solver, nfe=nfe, num=num, seed=seed, progress=False)
         return measured(name, drawn.x, drawn.nfe.tolist(), solver=repr(solver), nfe=nfe)
 
+    def led(nfe: int) -> dict[str, Method]:
+        return {AUTO: recommend(model, nfe).solver, **OTHERS, **DECODERS}
+
     rows = [measured("true samples", model.draw(num, seed), [0] * num), sampled(EXACT, pick(EXACT)[EXACT], None)]
-    rows += [sampled(name, solver, nfe) for nfe in budgets for name, solver in (SOLVERS | DECODERS).items()]
+    rows += [sampled(name, solver, nfe) for nfe in budgets for name, solver in led(nfe).items()]
     return Study.of("demo", rows)
 
 
@@ -193,16 +209,15 @@ def chain_facts(study: Study) -> dict[str, Any]:
 # --- the toy and exact curves
 
 
-def law_study(
-    name: str, budgets: Sequence[int], grid: grids.Grid, advance: Advance, num: int | None = None, seed: int = 0
-) -> Study:
-    """Every solver at every budget: exact laws and, with `num`, samples."""
+def law_study(name: str, budgets: Sequence[int], advance: Advance, num: int | None = None, seed: int = 0) -> Study:
+    """Every solver at every budget, all on the grid that `auto` takes: exact laws and, with `num`, samples."""
     model = load(name)
     assert isinstance(model, Joint)
     rows = []
     for budget in budgets:
-        for method, solver in SOLVERS.items():
-            times = plan(model, solver, nfe=budget, grid=grid)
+        advice = recommend(model, budget)
+        for method, solver in {AUTO: advice.solver, **OTHERS}.items():
+            times = plan(model, solver, nfe=budget, grid=advice.grid)
             rows.append({**law_row(model, name, method, solver, times, num, seed), "nfe": budget})
             advance(1)
     return Study.of("demo", rows)
@@ -213,3 +228,45 @@ def toy_table(toy: Study) -> str:
     figures = ("kl_exact", "kl_mc", "kl_mc_low", "kl_mc_high")
     lines = [[one["method"], str(one["nfe"]), *(f"{one[name]:.1e}" for name in figures)] for one in toy.rows]
     return table(header, lines)
+
+
+# --- the figure
+
+
+def draw(chain: Study, curves: Study, floor: float) -> Figure:
+    """`auto` beside the others at equal evaluations: pairs of the chain, and exact laws without masks."""
+    figure, ((left, right),) = panels(12, 4.8, 1, 2)
+    parts = ((left, chain, "pair_kl"), (right, curves, "kl_exact"))
+    for panel, study, name in parts:
+        ends = {}
+        for method in (*reversed(OTHERS), AUTO):
+            own = study.where(method=method)
+            x, y = [one["nfe"] for one in own], [one[name] for one in own]
+            bars = [one.get(f"{name}_se") or 0.0 for one in own]
+            wide = 2.4 if method == AUTO else 1.3
+            panel.errorbar(x, y, bars, color=COLOURS[method], marker="o", markersize=2.5 * wide, linewidth=wide)
+            ends[LABELS.get(method, method)] = x[-1], y[-1]
+        budget_axis(panel, sorted(study.column("nfe")), "evaluations per sample")
+        panel.set_yscale("log")
+        direct_labels(panel, ends, {LABELS.get(method, method): colour for method, colour in COLOURS.items()})
+    left.axhline(floor, color="0.35", linestyle=(0, (1, 3)), linewidth=1.2)
+    left.annotate("true samples", (min(chain.column("nfe")), floor), (0, -10), textcoords="offset points", fontsize=8)
+    left.set_title("masked: chain64, KL of neighbouring pairs, nats", fontsize=10, loc="left")
+    right.set_title("uniform: cube3-uniform, exact KL of the whole law, nats", fontsize=10, loc="left")
+    figure.suptitle(f"{takeaway(chain, curves)}\n", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def takeaway(chain: Study, curves: Study) -> str:
+    """How much nearer to the truth `auto` is than the paper's method."""
+    budgets = {*chain.column("nfe")} & {*curves.column("nfe")}
+    nfe = TOLD if TOLD in budgets else min(budgets)
+
+    def nearer(study: Study, name: str) -> str:
+        mine, paper = (study.where(method=method, nfe=nfe)[0][name] for method in (AUTO, MINE))
+        return f"{paper / mine:.0f}" if paper > 9.5 * mine else f"{paper / mine:.1f}"
+
+    with_masks, without = nearer(chain, "pair_kl"), nearer(curves, "kl_exact")
+    return (
+        f"At {nfe} evaluations auto's error is {with_masks} times below the paper's with masks, {without} times without"
+    )
