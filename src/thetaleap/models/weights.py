@@ -125,10 +125,21 @@ def _fetch(repo: str, kind: str) -> Checkpoint:
 def read_weights(path: str | Path, buffers: Collection[str] = ()) -> Weights:
     """The tensors of a file by name, on the CPU; a first part of the name that all share, as ``backbone.``, is dropped.
 
-    Only tensors are read: a file that wants to run code is refused. Of a training file ``{model, ema, ...}`` the
-    averaged parameters are given, if it holds them: either by name, or as a list (``ema.shadow_params``) in the order
-    of the parameters, that is, of `model` without the names in `buffers`.
+    Of a training file ``{model, ema, ...}`` the averaged parameters are given, if it holds them: either by name, or as a
+    list (``ema.shadow_params``) in the order of the parameters, that is, of `model` without the names in `buffers`.
     """
+    return tensors_of(read_content(path), path, buffers)
+
+
+def read_file(path: str | Path) -> Weights:
+    """The tensors of a file that holds nothing else, by their names as they are."""
+    content = read_content(path)
+    require(_named(content), "weights", str(path), "holds something else than tensors by name; give a state_dict")
+    return content
+
+
+def read_content(path: str | Path) -> Any:
+    """What a file holds, tensors on the CPU. Nothing of it is run: a file that wants to run code is refused."""
     path = Path(path)
     require(path.is_file(), "weights", str(path), "no such file; give the path of one")
     require_choice(f"ending of weights {str(path)!r}", path.suffix.lower(), READERS)
@@ -137,7 +148,7 @@ def read_weights(path: str | Path, buffers: Collection[str] = ()) -> Weights:
     require(start != b"", "weights", str(path), "the file is empty; download or copy it again")
     pointer = start.startswith(b"version https://git-lfs")
     require(not pointer, "weights", str(path), "is but a Git LFS pointer to the weights; get them with `git lfs pull`")
-    return _tensors(READERS[path.suffix.lower()](path, start), path, buffers)
+    return READERS[path.suffix.lower()](path, start)
 
 
 def _read_safetensors(path: Path, start: bytes) -> Any:
@@ -183,7 +194,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _tensors(content: Any, path: Path, buffers: Collection[str]) -> Weights:
+def tensors_of(content: Any, path: str | Path, buffers: Collection[str]) -> Weights:
+    """What `read_weights` gives, of the content of a file."""
     if _named(content):
         return _unprefixed(content)
     where = str(path)
