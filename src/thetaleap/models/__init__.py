@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..core.checks import as_device, as_dtype, require, require_choice, require_kind
@@ -14,7 +17,8 @@ from .network import Network, from_network
 
 def load(name: str, **options: Any) -> Any:
     """A model, a `Denoiser`: a built-in one by name, or ``KIND:SOURCE``, as in ``radd:folder`` or ``mlm:some/hub-id``.
-    The folder of a model of ``thetaleap train`` is enough.
+    The folder of a model of ``thetaleap train`` is enough. Options may stand behind the source, as on the command line:
+    ``sedd:file.pth,graph=absorb``.
 
     ``thetaleap models`` lists both, with those of other packages. Nothing is downloaded unless the source is a hub id.
 
@@ -22,7 +26,8 @@ def load(name: str, **options: Any) -> Any:
         name: of the model.
         options: for models that come from elsewhere, ``length``, ``dtype`` and ``device``; for ``mlm:`` also
             ``allowed``, the tokens that may be written; for ``llada:`` and ``dream:`` also ``device_map`` and
-            ``trust_remote_code``; for ``maskgit:``, see `models.maskgit`.
+            ``trust_remote_code``; for ``maskgit:``, see `models.maskgit`; for ``sedd:`` and ``mdlm:`` what the files
+            may not say, see `models.hf.published`.
     """
     require_kind("name", name, str, "give the name of a model, as in 'chain64', or KIND:SOURCE, as in 'trained:folder'")
     name = full_name(name)
@@ -31,8 +36,13 @@ def load(name: str, **options: Any) -> Any:
     remedy = "there is no such folder; give one of thetaleap train, KIND:SOURCE, or a name that thetaleap models lists"
     require(colon != "" or "/" not in name, "model", name, remedy)
     require_choice("model", kind, known)
+    source, written = _written(source)
     require(colon == "" or source != "", "model", name, f"say where it is, as in {kind}:folder")
     entry, place = known[kind], (source,) if colon else ()
+    for key, value in written.items():
+        require(key != TRUST, "model", name, f"what a name says may come from a file; give {TRUST}=True by itself")
+        require(key not in options, key, options.get(key), f"is {value!r} in {name!r}; say it once")
+    options = written | options
     if isinstance(entry.make, Entry):
         return _added(name, entry.make, place, options)
     for key, value in options.items():
@@ -45,6 +55,22 @@ def load(name: str, **options: Any) -> Any:
             options[key] = convert(options[key])
     made = entry.make(*place, **options)
     return replace(made, name=name) if isinstance(made, Network) else made
+
+
+TRUST = "trust_remote_code"
+OPTION = re.compile(r",(\w+)=([^,]*)$")
+
+
+def _written(source: str) -> tuple[str, dict[str, Any]]:
+    """The source without the options behind it, and these: numbers, True, False, or text."""
+    options: dict[str, Any] = {}
+    while not Path(source).exists() and (found := OPTION.search(source)):
+        try:
+            value = ast.literal_eval(found[2].capitalize() if found[2] in ("true", "false") else found[2])
+        except (SyntaxError, ValueError):
+            value = found[2]
+        source, options = source[: found.start()], {found[1]: value} | options
+    return source, options
 
 
 def _added(name: str, entry: Entry, place: tuple[str, ...], options: dict[str, Any]) -> Any:

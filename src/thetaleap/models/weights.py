@@ -8,6 +8,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from ..core.checks import require, require_choice
 from ..core.storage import hub_reachable, package_folder
+from .standins import plain, stand_ins
 
 Weights = dict[str, Tensor]
 Device = torch.device | str
@@ -30,8 +32,14 @@ CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """What the files of a published model are called."""
 
+TRAINING = (".pth", ".pt", ".ckpt")
+"""How the names of training files end."""
+
 ENTRIES = ("model", "state_dict", "model_state_dict")
 """Under which names training files hold the weights."""
+
+NETWORK = "backbone."
+"""What the names of the network's weights begin with, where a training file holds others besides."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Checkpoint:
 def find(source: str | Path, kind: str) -> Checkpoint:
     """The files of the model `source`, which is a file of weights, a folder, or else a hub id such as ``org/name``.
 
-    A folder holds ``config.json`` and ``model.safetensors``, ``pytorch_model.bin`` or one file ``*.pth``. Only for a
+    A folder holds ``config.json`` and ``model.safetensors``, ``pytorch_model.bin`` or one training file. Only for a
     hub id, and only if nothing on this machine has its name, is anything downloaded. `kind` is what users write
     before the source, as in ``radd:PATH``; errors say how to use it.
     """
@@ -73,8 +81,8 @@ def _weights_in(folder: Path) -> Path:
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
-    others = sorted(folder.glob("*.pth"))
-    wanted = f"needs {' or '.join(WEIGHTS)} or one file *.pth"
+    others = sorted(path for path in folder.iterdir() if path.suffix.lower() in TRAINING)
+    wanted = f"needs {' or '.join(WEIGHTS)} or one file {', '.join(f'*{ending}' for ending in TRAINING)}"
     require(len(others) > 0, "source", str(folder), f"no weights in this folder; it {wanted}")
     several = f"holds {', '.join(other.name for other in others)}; give the path of one of them"
     require(len(others) == 1, "source", str(folder), several)
@@ -125,10 +133,21 @@ def _fetch(repo: str, kind: str) -> Checkpoint:
 def read_weights(path: str | Path, buffers: Collection[str] = ()) -> Weights:
     """The tensors of a file by name, on the CPU; a first part of the name that all share, as ``backbone.``, is dropped.
 
-    Only tensors are read: a file that wants to run code is refused. Of a training file ``{model, ema, ...}`` the
-    averaged parameters are given, if it holds them: either by name, or as a list (``ema.shadow_params``) in the order
-    of the parameters, that is, of `model` without the names in `buffers`.
+    Of a training file ``{model, ema, ...}`` the averaged parameters are given, if it holds them: either by name, or as a
+    list (``ema.shadow_params``) in the order of the parameters, that is, of `model` without the names in `buffers`.
     """
+    return tensors_of(read_content(path), path, buffers)
+
+
+def read_file(path: str | Path) -> Weights:
+    """The tensors of a file that holds nothing else, by their names as they are."""
+    content = read_content(path)
+    require(_named(content), "weights", str(path), "holds something else than tensors by name; give a state_dict")
+    return content
+
+
+def read_content(path: str | Path) -> Any:
+    """What a file holds, tensors on the CPU. Nothing of it is run: a file that wants to run code is refused."""
     path = Path(path)
     require(path.is_file(), "weights", str(path), "no such file; give the path of one")
     require_choice(f"ending of weights {str(path)!r}", path.suffix.lower(), READERS)
@@ -137,7 +156,7 @@ def read_weights(path: str | Path, buffers: Collection[str] = ()) -> Weights:
     require(start != b"", "weights", str(path), "the file is empty; download or copy it again")
     pointer = start.startswith(b"version https://git-lfs")
     require(not pointer, "weights", str(path), "is but a Git LFS pointer to the weights; get them with `git lfs pull`")
-    return _tensors(READERS[path.suffix.lower()](path, start), path, buffers)
+    return READERS[path.suffix.lower()](path, start)
 
 
 def _read_safetensors(path: Path, start: bytes) -> Any:
@@ -159,13 +178,14 @@ def _read_torch(path: Path, start: bytes) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about how the file was written, which its reader cannot change
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
+            with stand_ins(path) if archive else nullcontext():
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
     except Exception as error:  # a damaged file can fail anywhere
         wanted = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         if wanted is None:
             raise ValueError(_damaged(path, error)) from None
         refused = f"holds {wanted[1]} and not only tensors; reading it would run code, so it is refused"
-        remedy = "If you trust who made it, open it there and save its state_dict as .safetensors"
+        remedy = "If you trust who made it, open it there and save its weights, {'state_dict': ..., 'ema': ...}, by torch.save"
         raise ValueError(f"weights={str(path)!r}: {refused}. {remedy}") from None
 
 
@@ -183,7 +203,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _tensors(content: Any, path: Path, buffers: Collection[str]) -> Weights:
+def tensors_of(content: Any, path: str | Path, buffers: Collection[str]) -> Weights:
+    """What `read_weights` gives, of the content of a file."""
     if _named(content):
         return _unprefixed(content)
     where = str(path)
@@ -193,25 +214,34 @@ def _tensors(content: Any, path: Path, buffers: Collection[str]) -> Weights:
         held = ", ".join(map(str, content)) or "nothing"
         remedy = f"no tensors by name under any of {', '.join(ENTRIES)}; it holds {held}; give a file of a state_dict"
         raise ValueError(f"weights={where!r}: {remedy}")
-    plain = _unprefixed(content[entry])
+    whole = content[entry]
+    network = {name: tensor for name, tensor in whole.items() if name.startswith(NETWORK)}
+    current = _unprefixed(network or whole)
     averages = content.get("ema")
     if isinstance(averages, dict) and "shadow_params" in averages:
         averages = averages["shadow_params"]
     if _named(averages):
-        return plain | _unprefixed(averages)
-    return _averaged(plain, averages, where, buffers) if isinstance(averages, list | tuple) else plain
+        return current | _unprefixed(averages)
+    return _averaged(current, averages, where, buffers) if isinstance(averages, list | tuple) else current
 
 
-def _averaged(plain: Weights, averages: Collection[Any], where: str, buffers: Collection[str]) -> Weights:
-    names = [name for name in plain if name not in buffers]
+def config_of(content: Any) -> dict[str, Any]:
+    """The configuration that a training file of Lightning holds; empty where it holds none."""
+    held = content.get("hyper_parameters") if isinstance(content, dict) else None
+    config = plain(held.get("config")) if isinstance(held, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
+def _averaged(current: Weights, averages: Collection[Any], where: str, buffers: Collection[str]) -> Weights:
+    names = [name for name in current if name not in buffers]
     count = f"holds {len(averages)} averaged parameters, but {len(names)} parameters"
     require(len(averages) == len(names), "weights", where, f"{count}; give a file with the weights alone")
     for name, tensor in zip(names, averages, strict=True):
-        same = isinstance(tensor, Tensor) and tensor.shape == plain[name].shape
+        same = isinstance(tensor, Tensor) and tensor.shape == current[name].shape
         got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-        remedy = f"its average of {name} is {got}, not {tuple(plain[name].shape)}; give a file with the weights alone"
+        remedy = f"its average of {name} is {got}, not {tuple(current[name].shape)}; give a file with the weights alone"
         require(same, "weights", where, remedy)
-    return plain | dict(zip(names, averages, strict=True))
+    return current | dict(zip(names, averages, strict=True))
 
 
 def _named(content: Any) -> bool:

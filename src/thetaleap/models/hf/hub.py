@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,18 @@ def transformers() -> Any:
 def first_line(error: Exception) -> str:
     """The first line of what an error says."""
     return (str(error).strip() or type(error).__name__).split("\n")[0]
+
+
+def _refused_pickle(error: BaseException | None) -> pickle.UnpicklingError | None:
+    """The error of torch about what is not a tensor, which transformers may have wrapped."""
+    while error is not None and not isinstance(error, pickle.UnpicklingError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first few names, and how many there are besides."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def filled(kind: Any, config: Any, weights: Mapping[str, Tensor]) -> Any:
@@ -75,21 +88,45 @@ class Source:
         options |= {"local_files_only": self.local or not hub_reachable(), "trust_remote_code": self.trusted}
         try:
             return loader.from_pretrained(self.name, **options)
-        except OSError as error:
-            fetch = f"`hf download {self.name} --local-dir FOLDER` where there is a network, and give {self.give}"
-            elsewhere = f"no folder has this name, and the hub was not reached; run {fetch}"
-            remedy = "put them into the folder" if self.local else elsewhere
-            raise ValueError(f"{self.argument}={self.name!r}: wanted {what} ({first_line(error)}): {remedy}") from None
-        except FAILURES as error:
-            raise ValueError(f"{self.argument}={self.name!r}: {self.unusable(what, error)}") from error
+        except (OSError, pickle.UnpicklingError, *FAILURES) as error:
+            raise ValueError(f"{self.argument}={self.name!r}: {self._fault(what, error)}") from error
+
+    def _fault(self, what: str, error: Exception) -> str:
+        """What is wrong, and the remedy."""
+        refused = _refused_pickle(error)
+        if refused is not None:
+            held = re.search(r"GLOBAL (\S+)", str(refused))
+            fault = f"its weights hold {held[1] if held else 'something'} and not only tensors, or are damaged"
+            return f"{fault}: nothing of it was run; give the same weights as model.safetensors"
+        if not isinstance(error, OSError):
+            return self.unusable(what, error)
+        fetch = f"`hf download {self.name} --local-dir FOLDER` where there is a network, and give {self.give}"
+        elsewhere = f"no folder has this name, and the hub was not reached; run {fetch}"
+        return f"wanted {what} ({first_line(error)}): {'put them into the folder' if self.local else elsewhere}"
 
     def read_model(self, loader: Any, what: str, remedy: str, unused: Sequence[str] = (), **options: Any) -> Any:
-        """The model, of which no weights may be missing but those of `unused` parts."""
+        """The model, one of transformers' own, of which no weights may be missing but those of `unused` parts."""
         model, report = self.read(loader, what, output_loading_info=True, **options)
-        missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in unused))
-        some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        require(not missing, self.argument, self.name, f"lacks the weights {some}{remedy}")
+        self.require_whole((key for key in report["missing_keys"] if not any(part in key for part in unused)), remedy)
         return model
+
+    def require_whole(self, missing: Iterable[str], remedy: str) -> None:
+        """Raise ``ValueError`` if there are `missing` weights."""
+        names = sorted(missing)
+        require(not names, self.argument, self.name, f"lacks the weights {some_of(names)}{remedy}")
+
+    def fetched(self, pattern: str) -> Path:
+        """A folder with the files of a repository of the hub that fit `pattern`, from the cache or downloaded."""
+        from huggingface_hub import snapshot_download
+
+        class Reader:
+            """As `read` wants it."""
+
+            @staticmethod
+            def from_pretrained(name: str, local_files_only: bool, trust_remote_code: bool) -> Path:
+                return Path(snapshot_download(name, allow_patterns=pattern, local_files_only=local_files_only))
+
+        return self.read(Reader, "the weights")
 
 
 @dataclass(frozen=True, eq=False)

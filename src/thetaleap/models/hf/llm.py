@@ -15,9 +15,14 @@ from ..network import Network, from_network
 from .bidirectional import PROBE, Trunk, probe, some_tokens
 from .heads import Head, take_layer
 from .hub import FAILURES, Source, Vocabulary, first_line, transformers
+from .own_code import own_model, quiet
 
 TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>")
 """What the tokens are called that end a turn: LLaDA's 126348, Dream's 151645, and others'."""
+UNTRUSTED = (
+    "comes with code of its own, which is not run unless you say so: read it, and give trust_remote_code=True "
+    "(--trust-remote-code)"
+)
 CONTEXT = ("max_position_embeddings", "max_sequence_length")
 """What configurations call the most tokens that a model takes."""
 
@@ -130,23 +135,22 @@ def _files(kind: Kind, source: str | Path, dtype: torch.dtype | None, device_map
 
     def unusable(what: str, error: Exception) -> str:
         if not trusted and "trust_remote_code" in str(error):
-            remedy = "read it, and give trust_remote_code=True (--trust-remote-code)"
-            return f"comes with code of its own (for {what}), which is not run unless you say so: {remedy}"
-        other = "if its own code wants another version of transformers, as LLaDA's wants 4.57, install that"
-        remedy = other if trusted else "replace them"
-        return f"cannot use {what} with transformers {auto.__version__} ({first_line(error)}): {remedy}"
+            return UNTRUSTED
+        return f"cannot use {what} with transformers {auto.__version__} ({first_line(error)}): replace them"
 
     found = Source.of(source, f"{kind.name}:FOLDER", unusable, trusted)
-    config = found.read(auto.AutoConfig, "config.json")
-    tokenizer = found.read(auto.AutoTokenizer, "the tokenizer (tokenizer.json and tokenizer_config.json)")
-    options: dict[str, Any] = {"dtype" if int(auto.__version__.split(".")[0]) >= 5 else "torch_dtype": dtype or "auto"}
-    if device_map is not None:
-        if not installed("accelerate"):
-            raise ImportError(f"device_map={device_map!r}: accelerate is not installed: pip install accelerate")
-        options["device_map"] = device_map
-    loader = getattr(auto, _class_for(auto, config, found.name))
+    if device_map is not None and not installed("accelerate"):
+        raise ImportError(f"device_map={device_map!r}: accelerate is not installed: pip install accelerate")
+    with quiet():
+        config = found.read(auto.AutoConfig, "config.json")
+        tokenizer = found.read(auto.AutoTokenizer, "the tokenizer (tokenizer.json and tokenizer_config.json)")
+    loader = _class_for(auto, config, found.name)
+    if type(config).__module__.startswith("transformers_modules."):  # where transformers puts code that came with files
+        require(trusted, "source", found.name, UNTRUSTED)
+        return tokenizer, own_model(found, config, loader, dtype, device_map)
+    options: dict[str, Any] = {"dtype": dtype or "auto"} | ({} if device_map is None else {"device_map": device_map})
     what, remedy = "the weights (model.safetensors)", "; give a complete checkpoint"
-    return tokenizer, found.read_model(loader, what, remedy, **options)
+    return tokenizer, found.read_model(getattr(auto, loader), what, remedy, **options)
 
 
 def _class_for(auto: Any, config: Any, name: str) -> str:

@@ -7,6 +7,7 @@ downloaded. Where there is no ``config.json``, sizes are read off the shapes of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,18 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ...core.checks import require, require_choice
+from ...core.checks import require, require_choice, require_flag
 from ...core.processes import Masked, Uniform
 from ...core.schedules import Geometric, LogLinear, Schedule
 from ..network import Network, from_network
 from ..tokenizers import GPT2, GPT2_TOKENS
 from ..transformer import BUFFERS, Sizes, Transformer, total_noise
-from ..weights import Device, Dtype, Shapes, built, find, read_weights
+from ..weights import Device, Dtype, Shapes, built, config_of, find, read_content, tensors_of
 
 Config = Mapping[str, Any]
 
 
-def radd(
-    source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu", config: Config | None = None
-) -> Network:
+def radd(source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu") -> Network:
     """A RADD model (Ou et al., 2024, arXiv:2406.03736): masked and time-free, its logits are the conditionals.
 
     Args:
@@ -36,52 +35,78 @@ def radd(
         length: number of tokens of a sample.
         dtype: in which to compute; by default float32.
         device: where to compute.
-        config: entries to add to ``config.json``, or to put in place of its own.
     """
-    path, entries = _find("radd", source, config)
-    module = _transformer(path, entries, dtype, device, masked=True, conditioned=False)
+    found = _found("radd", source)
+    module = _transformer(found, dtype, device, masked=True, conditioned=False)
     return _text(module, Masked(module.sizes.tokens, LogLinear()), length, device, time_free=True)
 
 
 def mdlm(
-    source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu", config: Config | None = None
+    source: str | Path,
+    length: int = 1024,
+    dtype: Dtype = None,
+    device: Device = "cpu",
+    time_conditioning: bool | None = None,
 ) -> Network:
     """An MDLM model (Sahoo et al., 2024, arXiv:2406.07524): masked, its logits are the conditionals.
 
-    The network has an input for the noise level. If the configuration says ``time_conditioning``, that is the total
-    noise; if not, as for the published weights, it is always 0, and the model is time-free. Arguments as for `radd`,
-    with a hub id such as ``kuleshov-group/mdlm-owt``.
+    The network has an input for the noise level. With `time_conditioning` that is the total noise; without, as for the
+    published weights, it is always 0, and the model is time-free. It is asked for where neither ``config.json`` nor
+    the file says it; a checkpoint of Lightning does. Other arguments as for `radd`, with a hub id such as
+    ``kuleshov-group/mdlm-owt``.
     """
-    path, entries = _find("mdlm", source, config)
-    module = _transformer(path, entries, dtype, device, masked=True, conditioned=True)
-    untimed = not entries.get("time_conditioning", False)
-    return _text(module, Masked(module.sizes.tokens, _schedule(entries)), length, device, time_free=untimed)
+    found = _found("mdlm", source, time_conditioning=time_conditioning)
+    told = found.config.get("time_conditioning")
+    remedy = (
+        "the file does not say whether the network is told the noise level; give False, as of the published weights"
+    )
+    require(
+        told is not None, "time_conditioning", None, f"{remedy}, or True: {_typed(found, 'time_conditioning=False')}"
+    )
+    require_flag("time_conditioning", told)
+    require_choice("parameterization", found.config.get("parameterization", "subs"), ("subs",))
+    module = _transformer(found, dtype, device, masked=True, conditioned=True)
+    return _text(module, Masked(module.sizes.tokens, _schedule(found.config)), length, device, time_free=not told)
 
 
 def sedd(
-    source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu", config: Config | None = None
+    source: str | Path,
+    length: int = 1024,
+    dtype: Dtype = None,
+    device: Device = "cpu",
+    graph: str | None = None,
+    noise: str | None = None,
+    sigma_min: float | None = None,
+    sigma_max: float | None = None,
 ) -> Network:
     """A SEDD model (Lou et al., 2024, arXiv:2310.16834), whose outputs are logarithms of score ratios.
 
-    If ``graph.type`` in the configuration is ``absorb``, tokens are masked, and at masked positions
-    ``score(v) = c(v) alpha / (1 - alpha)``: the outputs are logits of the conditional c up to a constant per row, which
-    makes no difference. (What ``scale_by_sigma`` adds is such a constant, too.) Ratios which do not add up to
-    alpha / (1 - alpha), as those of an imperfect network, are thereby scaled to do so.
+    If the `graph` is ``absorb``, tokens are masked, and at masked positions ``score(v) = c(v) alpha / (1 - alpha)``: the
+    outputs are logits of the conditional c up to a constant per row, which makes no difference. (What
+    ``scale_by_sigma`` adds is such a constant, too.) Ratios which do not add up to alpha / (1 - alpha), as those of an
+    imperfect network, are thereby scaled to do so.
 
-    If it is ``uniform``, the configuration must name the noise, and `conditionals_from_scores` converts the outputs.
+    If it is ``uniform``, `conditionals_from_scores` converts the outputs, and the noise must be known.
 
-    Arguments as for `radd`, with a hub id such as ``louaaron/sedd-small``.
+    Where ``config.json`` does not say them, `graph` and, for uniform models, `noise` ("loglinear" or "geometric", which
+    goes from `sigma_min` to `sigma_max`) are asked for: training files do not hold them. Other arguments as for `radd`,
+    with a hub id such as ``louaaron/sedd-small``.
     """
-    path, entries = _find("sedd", source, config)
-    graph = _entry(entries.get("graph", {}), "type", default="absorb")
-    require_choice("graph.type", graph, ("absorb", "uniform"))
-    masked = graph == "absorb"
-    named = masked or "noise" in entries
-    require(named, "noise", None, "uniform models differ in it: give config={'noise': {'type': ..., 'sigma_min': ...}}")
-    scaled = bool(_entry(entries, "scale_by_sigma", default=False))
+    given = {"type": noise, "sigma_min": sigma_min, "sigma_max": sigma_max}
+    given = {name: value for name, value in given.items() if value is not None}
+    found = _found("sedd", source, graph=graph, noise=given or None)
+    kind = _entry(found.config.get("graph", {}), "type", default=None)
+    remedy = "the file does not say whether tokens are masked or replaced; give 'absorb' or 'uniform'"
+    require(kind is not None, "graph", None, f"{remedy}: {_typed(found, 'graph=absorb')}")
+    require_choice("graph", kind, ("absorb", "uniform"))
+    masked = kind == "absorb"
+    remedy = "uniform models differ in it, and the file does not say it; give 'loglinear', or 'geometric' with its ends"
+    example = f"{'' if graph is None else f'graph={graph},'}noise=geometric,sigma_min=1e-4,sigma_max=20"
+    require(masked or "noise" in found.config, "noise", None, f"{remedy}: {_typed(found, example)}")
+    scaled = bool(_entry(found.config, "scale_by_sigma", default=False))
     require(masked or not scaled, "scale_by_sigma", scaled, "says nothing for uniform models; set it to false")
-    module = _transformer(path, entries, dtype, device, masked, conditioned=True)
-    process = (Masked if masked else Uniform)(module.sizes.tokens, _schedule(entries))
+    module = _transformer(found, dtype, device, masked, conditioned=True)
+    process = (Masked if masked else Uniform)(module.sizes.tokens, _schedule(found.config))
     return _text(module, process, length, device, time_free=False)
 
 
@@ -133,17 +158,40 @@ def _text(module: Transformer, process: Masked | Uniform, length: int, device: D
     )
 
 
-def _find(kind: str, source: str | Path, config: Config | None) -> tuple[Path, dict[str, Any]]:
+@dataclass(frozen=True)
+class Found:
+    """A file of weights, what it holds, and all that is known about it."""
+
+    name: str
+    """As ``tl.load`` takes it."""
+    path: Path
+    content: Any
+    config: dict[str, Any]
+
+
+def _found(kind: str, source: str | Path, **given: Any) -> Found:
+    """What is `given` goes before ``config.json``, and that before what the file says itself."""
     found = find(source, kind)
-    return found.path, found.config | dict(config or {})
+    content = read_content(found.path)
+    config = config_of(content) | found.config
+    return Found(
+        f"{kind}:{source}", found.path, content, config | {key: one for key, one in given.items() if one is not None}
+    )
 
 
-def _transformer(
-    path: Path, config: Config, dtype: Dtype, device: Device, masked: bool, conditioned: bool
-) -> Transformer:
-    what, tensors = f"weights={str(path)!r}", read_weights(path, BUFFERS)
+def _typed(found: Found, options: str) -> str:
+    """How to say it, in a program and on the command line."""
+    arguments = ", ".join(
+        f"{name}={value if value in ('True', 'False') or value[0].isdigit() else repr(value)}"
+        for name, _, value in (option.partition("=") for option in options.split(","))
+    )
+    return f"tl.load({found.name!r}, {arguments}), or {found.name},{options} on the command line"
+
+
+def _transformer(found: Found, dtype: Dtype, device: Device, masked: bool, conditioned: bool) -> Transformer:
+    what, tensors = f"weights={str(found.path)!r}", tensors_of(found.content, found.path, BUFFERS)
     shapes = Shapes(tensors, what, "give those of another model")
-    return built(lambda: Transformer(_sizes(config, shapes, masked, conditioned)), tensors, what, dtype, device)
+    return built(lambda: Transformer(_sizes(found.config, shapes, masked, conditioned)), tensors, what, dtype, device)
 
 
 def _sizes(config: Config, shapes: Shapes, masked: bool, conditioned: bool) -> Sizes:
@@ -180,7 +228,7 @@ def _entry(config: Any, *names: str, default: Any) -> Any:
 def _schedule(config: Config) -> Schedule:
     noise = config.get("noise", {})
     kind = _entry(noise, "type", default="loglinear")
-    require_choice("noise.type", kind, ("loglinear", "geometric"))
+    require_choice("noise", kind, ("loglinear", "geometric"))
     section = noise if isinstance(noise, Mapping) else config
     if kind == "loglinear":
         return LogLinear(float(_entry(section, "eps", default=LogLinear().eps)))
