@@ -24,7 +24,7 @@ from torch import Tensor
 from . import _fast
 from .checks import require, require_count, require_kind
 from .noise import Draw, Noise
-from .schedules import Constant, LogLinear, Schedule, require_schedule
+from .schedules import Constant, LogLinear, Schedule, alpha_sigma, require_schedule
 
 Rows = Float64[Tensor, "n S"]
 Tokens = Int64[Tensor, " n"]
@@ -149,7 +149,7 @@ class Masked:
     def _rate(self, t: Tensor) -> float | Tensor:
         """At which a mask is unmasked."""
         if t.ndim == 0:  # numbers are faster than tensors
-            alpha, sigma = (float(f(float(t))) for f in (self.schedule.alpha, self.schedule.sigma))
+            alpha, sigma = alpha_sigma(self.schedule, float(t))
             return sigma * alpha / (1 - alpha) if alpha < 1 else math.inf
         return self.schedule.sigma(t) * self._ratio(t)
 
