@@ -23,7 +23,7 @@ from ..core.free import FREE
 Function = Callable[..., Any]
 
 FEW = 4
-"""Positions that are looked at."""
+"""Positions that are checked."""
 DEEP, MANY = 4, 100
 """How far, and at how many things, to look for modules."""
 SAME = 0.02

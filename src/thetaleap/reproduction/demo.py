@@ -22,7 +22,7 @@ from ..evaluation.metrics import frequencies, histogram, kl
 from ..evaluation.metrics.digits import digit_labels
 from ..evaluation.metrics.sequences import Measured, mean
 from ..evaluation.threads import one_thread
-from ..files import blocks, mosaic, pictures, write_pictures
+from ..files import blocks, image_grid, pictures, write_pictures
 from ..models import load
 from ..models.network import Network
 from ..models.oracles import Joint, MarkovChain
@@ -39,7 +39,7 @@ from .toy import law_row
 
 TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 64, 32
 GUIDANCE = 2.0
-GONE = "·"
+MASK = "·"
 """What a mask is shown as."""
 SUMS = 8
 NUM = 4000
@@ -71,7 +71,7 @@ def run(job: Job, budgets: Sequence[int] = BUDGETS, curve_budgets: Sequence[int]
         curves = {name: law_study(name, curve_budgets, grid, advance) for name, (_, grid) in CURVED.items()}
     picture, figure = job.folder / "digits.png", job.folder / "convergence.png"
     note = {"model": "mnist", "guidance": GUIDANCE, "nfe": DIGITS_BUDGET, "seed": seed}
-    write_pictures(picture, mosaic(images, columns=5), note)
+    write_pictures(picture, image_grid(images, columns=5), note)
     label = "KL(p0 || law), nats"
     parts = [Panel(one, "kl_exact", label, title=CURVED[name][0], log=True) for name, one in curves.items()]
     write_png(figure, chart(parts, list(SOLVERS), "Exact error at equal evaluations"))
@@ -80,7 +80,7 @@ def run(job: Job, budgets: Sequence[int] = BUDGETS, curve_budgets: Sequence[int]
     files = [write_csv(job.folder / f"{name}.csv", one.written) for name, one in studies.items()]
     told = {"stages": [(nfe, _indented(text)) for nfe, text in text], "budgets": (TEXT_BUDGET, DIGITS_BUDGET)}
     told |= {"images": _indented(blocks(images, columns=5)), "seen": seen, "picture": picture, "figure": figure}
-    told |= {"guidance": GUIDANCE, "gone": GONE, "length": len(text[-1][1]), "num": num, "toy": toy, "curves": curves}
+    told |= {"guidance": GUIDANCE, "mask": MASK, "length": len(text[-1][1]), "num": num, "toy": toy, "curves": curves}
     told |= {"toy_table": toy_table(toy), **sums_facts(solved), **chain_facts(chain)}
     return Report(flow(render("demo.j2", **told), WIDTH), [picture, figure, *files])
 
@@ -110,7 +110,7 @@ def text_stages(seed: int, advance: Advance) -> list[tuple[int, str]]:
     sample(model, Multistep(planner=LowDiscrepancy()), nfe=TEXT_BUDGET, seed=seed, progress=False, on_step=watch)
     advance(1)
     shown = {min(seen, key=lambda nfe: abs(nfe - part * TEXT_BUDGET)) for part in (0.25, 0.5, 1.0)}
-    letter = {model.process.mask: GONE} | {n: model.tokenizer.decode([n]) for n in range(model.process.states)}
+    letter = {model.process.mask: MASK} | {n: model.tokenizer.decode([n]) for n in range(model.process.states)}
     return [(nfe, "".join(letter[n] for n in seen[nfe].tolist())) for nfe in sorted(shown)]
 
 

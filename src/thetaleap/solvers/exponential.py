@@ -54,7 +54,7 @@ class ExponentialTrapezoidal(Planned):
         ahead = extrapolated(reverse.evaluate(y, rho), before, weight, self.extrapolation)
         return Step(*self.planner.move(reverse, y, ahead, rho, s, noise(Draw.CORRECT), plan))
 
-    def _weight(self, reverse: Reverse, x: Tensor, rho: Times, s: Times, plan: Plan) -> float | Times:
+    def _weight(self, reverse: Reverse, x: Tensor, rho: Times, s: Times, plan: Plan) -> float | Tensor:
         middle, end = self.planner.left(reverse, rho, plan), self.planner.left(reverse, s, plan)
         if middle is None or end is None:
             return 1 / (2 * self.theta * (1 - self.theta)) - 1

@@ -72,7 +72,7 @@ class Multistep(Planned):
 
     def weight_for(
         self, reverse: Reverse, x: Tensor, earlier: Evaluation, t: Times, s: Times, plan: Plan, second: Tensor
-    ) -> float | Times:
+    ) -> float | Tensor:
         """w of each sample: of its counts, and of whether this is its `second` step. A sample that has not been
         evaluated before has unmasked nothing since then, and so w = 0."""
         if self.weight is not None or reverse.process.mask is None:
