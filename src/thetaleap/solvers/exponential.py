@@ -14,7 +14,7 @@ from ..core.memory import Memory
 from ..core.noise import Draw, Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from ..core.times import Times, shared
+from ..core.times import Times, shared_pair
 from ..planners import Bernoulli, Plan, Planner
 from .base import EXTRAPOLATION, IS_PLANNER, PLANNER, Planned, Step
 from .high_order import THETA
@@ -46,7 +46,7 @@ class ExponentialTrapezoidal(Planned):
         return self.planner.begin(reverse, x, torch.cat([both, stops[:, -1:]], 1), noise)
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
-        t, s = shared(t), shared(s)
+        t, s = shared_pair(t, s)
         rho = t - self.theta * (t - s)
         weight = self._weight(reverse, x, rho, s, memory)
         before = reverse.evaluate(x, t)
