@@ -68,9 +68,9 @@ def test_models_without_pictures(model: Any, message: str) -> None:
         files.require_pictures(model())
 
 
-def test_mosaic() -> None:
+def test_image_grid() -> None:
     """Three images in two columns, each pixel made as large as it takes, with gaps around; what is left is white."""
-    pixels = files.mosaic(torch.cat([GREY, GREY[:1]]), columns=2)
+    pixels = files.image_grid(torch.cat([GREY, GREY[:1]]), columns=2)
     size = -(-files.LEAST // 3)
     high, wide, gap = 3 * size, 2 * size, files.GAP
     assert pixels.shape == (2 * (high + gap) + gap, 2 * (wide + gap) + gap, 3)
@@ -79,7 +79,7 @@ def test_mosaic() -> None:
     assert torch.equal(second, expected.unsqueeze(2).expand(-1, -1, 3))
     assert bool((pixels[:gap] == 255).all())
     assert bool((pixels[-gap - high :, -gap - wide :] == 255).all())
-    large = files.mosaic(torch.rand((5, 3, 130, 7), generator=torch.Generator().manual_seed(0)))
+    large = files.image_grid(torch.rand((5, 3, 130, 7), generator=torch.Generator().manual_seed(0)))
     assert large.shape == (2 * 134 + 4, 3 * 11 + 4, 3), "large ones stay as they are, in about as many rows as columns"
 
 
@@ -90,7 +90,7 @@ def test_blocks() -> None:
 
 def test_a_file_says_how_it_was_made(tmp_path: Path) -> None:
     path, card = tmp_path / "a.png", {"model": "mnist", "seed": 3}
-    pixels = files.mosaic(GREY)
+    pixels = files.image_grid(GREY)
     files.write_pictures(path, pixels, card)
     np.testing.assert_array_equal(read(path), pixels.numpy())
     with Image.open(path) as image:
@@ -105,7 +105,7 @@ def test_samples_as_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "a.PNG"
     said = ran("sample", "ising4x16", "--solver", "tweedie", "--nfe", 4, "--num", 6, "--out", out)
     x = tl.sample(tl.load("ising4x16"), tl.Tweedie(), nfe=4, num=6).x
-    np.testing.assert_array_equal(read(out), files.mosaic(x.view(6, 1, 4, 16).float()).numpy())
+    np.testing.assert_array_equal(read(out), files.image_grid(x.view(6, 1, 4, 16).float()).numpy())
     assert said.splitlines()[-1].split() == ["file", str(out)]
     with Image.open(out) as image:
         assert json.loads(image.info["thetaleap"])["model"] == "ising4x16"
@@ -142,7 +142,7 @@ def test_codes_become_pictures_by_their_decoder(tmp_path: Path) -> None:
     ran(*args, "--vqgan", decoder, "--out", out)
     known = tl.load(model, vqgan=decoder)
     x = tl.sample(tl.guided(known, 0.0, 3), tl.Tweedie(), nfe=4, num=2).x
-    expected = files.mosaic(known.pictures.decode(x.view(2, 4, 4)))
+    expected = files.image_grid(known.pictures.decode(x.view(2, 4, 4)))
     assert np.abs(read(out).astype(int) - expected.numpy().astype(int)).max() <= 1  # rounding of the network
     assert "--vqgan " in failed("sample", "cube3", "--nfe", 4, "--vqgan", decoder)
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from .control.blocks import Blocks
     from .control.decoding import ParallelDecoding, SemiAutoregressive
     from .core.free import FREE
-    from .core.processes import Masked, RateMatrix, Uniform
+    from .core.processes import Masked, Uniform
+    from .core.rate_matrix import RateMatrix
     from .core.schedules import Constant, Cosine, Geometric, LogLinear
     from .evaluation.compare import Contender, compare, default_contenders
     from .evaluation.recommend import Recommendation, recommend
@@ -118,7 +119,8 @@ _HOMES = {
     "conditioning.wrappers": ("constrained", "guided", "tempered"),
     "control": ("Blocks", "ParallelDecoding", "SemiAutoregressive"),
     "core.free": ("FREE",),
-    "core.processes": ("Masked", "RateMatrix", "Uniform"),
+    "core.processes": ("Masked", "Uniform"),
+    "core.rate_matrix": ("RateMatrix",),
     "core.schedules": ("Constant", "Cosine", "Geometric", "LogLinear"),
     "evaluation.compare": ("Contender", "compare", "default_contenders"),
     "evaluation.recommend": ("Recommendation", "recommend"),

@@ -118,11 +118,11 @@ def save(path: Path, samples: Samples, force: bool = False) -> None:
         return write(path, samples, samples.card, samples.text if spelt else None)
     require(samples.source is not None, "path", str(path), "only what sample gave can be drawn; use another ending")
     assert samples.source is not None
-    return write_pictures(path, mosaic(pictures(samples.source, samples.x)), samples.card)
+    return write_pictures(path, image_grid(pictures(samples.source, samples.x)), samples.card)
 
 
 def write_pictures(path: Path, pixels: UInt8[Tensor, "height width 3"], card: Card) -> None:
-    """Write a picture, such as a `mosaic`, to `path`; an older file there is replaced."""
+    """Write a picture, such as a `image_grid`, to `path`; an older file there is replaced."""
     from matplotlib.image import imsave
 
     with replacing(path) as part:
@@ -267,7 +267,7 @@ def pictures(model: Denoiser | Source, x: Int64[Tensor, "n d"]) -> Float[Tensor,
     return positions.unsqueeze(1) / (model.process.states - 1)
 
 
-def mosaic(images: Float[Tensor, "n c h w"], columns: int | None = None) -> UInt8[Tensor, "height width 3"]:
+def image_grid(images: Float[Tensor, "n c h w"], columns: int | None = None) -> UInt8[Tensor, "height width 3"]:
     """Grey or coloured images in a grid, row by row; by default about as many rows as columns."""
     count, _, height, width = images.shape
     columns = math.ceil(math.sqrt(count)) if columns is None else columns

@@ -25,7 +25,7 @@ from .core.jumps import Share
 from .core.noise import WORD, Stream
 from .core.processes import Process
 from .core.progress import progress_bar
-from .core.wrapped import cost_of, inspected, restricts, unwrapped
+from .core.wrapped import cost_of, inspect, restricts, unwrapped
 from .registry import AUTO, RECOMMEND
 from .solvers.base import require_masked
 
@@ -173,7 +173,7 @@ def sample(
     require((first + num) * model.length < WORD, "first", first, "no numbers are left there; give a smaller one")
     if table is not None:
         table = check_template(table, num, model).expand(num, -1)
-    inspected(model, None if table is None else table[0])
+    inspect(model, None if table is None else table[0])
     positions = None if table is None else max(1, int((table == FREE).sum(1).max()))
     others = {"tolerance": tolerance, "steps": steps, "grid": grid, "delta": delta}
     if exact:

@@ -215,7 +215,9 @@ def test_a_turn_that_is_too_long(model: Network) -> None:
 def test_solvers(solver: str, folder: Path) -> None:
     spend = () if solver == "first-hitting" else ("--nfe", 8)
     options = ("--solver", solver, "--length", 8, "--block", 4, "--top-p", 0.9, *spend)
-    assert len(answers(f"llada:{folder}", *options, said="the cat\n")) == 1
+    (answer,) = answers(f"llada:{folder}", *options, said="the cat\n")
+    assert set(answer.split()) <= set(WORDS) - set(SPECIAL)
+    assert answers(f"llada:{folder}", *options, said="the cat\n") == [answer]
 
 
 @pytest.mark.parametrize(

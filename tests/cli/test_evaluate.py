@@ -285,7 +285,7 @@ def test_text_figures_are_the_library_s(tmp_path: Path, tiny_judge: Judge) -> No
     assert lines == list(found["figures"])
     assert lines[:2] == ["perplexity", "unigram_entropy"]
     assert f"unigram_entropy  {quality.entropy}  (reference " in text
-    assert "perplexity falls, when samples become too alike or repeat themselves" in text
+    assert "perplexity falls, when samples become too similar or repeat themselves" in text
 
 
 def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import thetaleap as tl
+from thetaleap.control import Method
+from thetaleap.core.schedules import Schedule
 
 SCHEDULES = [tl.LogLinear(), tl.LogLinear(1e-5), tl.Cosine(), tl.Geometric(), tl.Constant(), tl.Constant(0.3)]
 GRIDS = [tl.grids.uniform, tl.grids.power, tl.grids.cosine, tl.grids.logarithmic]
@@ -73,3 +76,34 @@ def test_shapes_of_grids() -> None:
 def test_bad_arguments(call, message) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@dataclass
+class Mutable:
+    """A schedule of someone's own, which cannot be hashed."""
+
+    eps: float = 1e-3
+    horizon = 1.0
+
+    def alpha(self, t: float | torch.Tensor) -> torch.Tensor:
+        return tl.LogLinear(self.eps).alpha(t)
+
+    def sigma(self, t: float | torch.Tensor) -> torch.Tensor:
+        return tl.LogLinear(self.eps).sigma(t)
+
+    def alpha_inverse(self, a: float | torch.Tensor) -> torch.Tensor:
+        return tl.LogLinear(self.eps).alpha_inverse(a)
+
+
+@pytest.mark.parametrize("solver", [tl.Tweedie(), tl.Multistep(), tl.Trapezoidal()], ids=repr)
+def test_a_schedule_that_can_be_changed_is_asked_every_time(solver: Method) -> None:
+    schedule = Mutable(0.3)
+
+    def drawn(schedule: Schedule) -> torch.Tensor:
+        process = tl.Masked(3, schedule)
+        model = tl.from_network(process, length=6, network=lambda x, t: torch.arange(3.0).expand(*x.shape, 3))
+        return tl.sample(model, solver, steps=4, num=50).x
+
+    assert torch.equal(drawn(schedule), drawn(tl.LogLinear(0.3)))
+    schedule.eps = 0.01
+    assert torch.equal(drawn(schedule), drawn(tl.LogLinear(0.01)))

@@ -148,23 +148,23 @@ def test_the_solver_does_not_inherit_the_network_s_precision(dtype) -> None:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_mosaics_are_what_they_are_made_of(data) -> None:
+def test_gathered_conditionals_are_those_of_their_parts(data) -> None:
     """Any sequence of picking samples and replacing some of them gives the rows that tables would give."""
     table = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
-    mosaic = Gathered.of(Dense(table), 4, 3, table.device)
+    gathered = Gathered.of(Dense(table), 4, 3, table.device)
     for n in range(data.draw(st.integers(1, 6))):
         batch = len(table)
         if data.draw(st.booleans()):
             rows = torch.tensor(data.draw(st.lists(st.integers(0, batch - 1), min_size=1, max_size=6)))
-            table, mosaic = table[rows], mosaic[rows]
+            table, gathered = table[rows], gathered[rows]
         else:
             rows = torch.tensor(data.draw(st.lists(st.integers(0, batch - 1), min_size=1, unique=True)))
             new = torch.randn(len(rows), 3, 2, generator=torch.Generator().manual_seed(n + 1))
             table = table.index_copy(0, rows, new)
-            mosaic = mosaic.replaced(rows, Gathered.of(Dense(new), len(rows), 3, new.device))
-        assert len(mosaic.parts) <= len(table), "parts that nobody needs are dropped"
+            gathered = gathered.replaced(rows, Gathered.of(Dense(new), len(rows), 3, new.device))
+        assert len(gathered.parts) <= len(table), "parts that nobody needs are dropped"
         positions = torch.tensor(data.draw(st.lists(st.integers(0, 3 * len(table) - 1), max_size=9)), dtype=torch.int64)
-        assert torch.equal(mosaic.logits(positions), table.flatten(0, 1)[positions])
+        assert torch.equal(gathered.logits(positions), table.flatten(0, 1)[positions])
 
 
 def test_a_look_with_other_samples_in_it() -> None:

@@ -23,7 +23,7 @@ from thetaleap.control import grids
 from thetaleap.evaluation.metrics import kl, noise_floor
 from thetaleap.evaluation.metrics.digits import digit_labels
 from thetaleap.evaluation.metrics.sequences import Measured
-from thetaleap.files import blocks, mosaic
+from thetaleap.files import blocks, image_grid
 from thetaleap.models import BUILT_IN
 from thetaleap.models.hf.masked_lm import Letters
 from thetaleap.models.oracles import MarkovChain
@@ -94,7 +94,7 @@ def test_demo_shows_samples(demo_run: tuple[Report, Path]) -> None:
     for line in blocks(grey, 5).split("\n"):
         assert f"    {line}".rstrip() in report.text.split("\n")
     pixels = imread(folder / "digits.png")[:, :, :3] * 255
-    np.testing.assert_array_equal(pixels.round(), mosaic(grey, 5).numpy())
+    np.testing.assert_array_equal(pixels.round(), image_grid(grey, 5).numpy())
     first = problems(8, 3, held_out=True)[0]
     assert "8 of 8 came out right; the first of these:" in flat(report)
     assert f"{first.question} {first.answer}" in flat(report)

@@ -135,7 +135,7 @@ def test_grids_have_a_row_for_each_class(ran: tuple[Report, Path, Tensor]) -> No
     _, folder, shown = ran
     grey = shown.repeat_interleave(4, 0).view(40, 1, 14, 14) / 7  # 43 samples are at least four of each
     pixels = (imread(folder / "images-tweedie-tau-leaping.png")[:, :, :3] * 255).round()
-    np.testing.assert_array_equal(pixels, files.mosaic(grey, 4).numpy())
+    np.testing.assert_array_equal(pixels, files.image_grid(grey, 4).numpy())
     few = by_class(torch.arange(7).unsqueeze(1), torch.arange(7) % 3)
     assert few.squeeze(2).tolist() == [[0, 3], [1, 4], [2, 5]]
 

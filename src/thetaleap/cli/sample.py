@@ -59,7 +59,7 @@ TOLERANCE = (
     "and for tweedie (with masks, with --planner fixed-count or low-discrepancy)."
 )
 DELTA = (
-    "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left goes in one more "
+    "The time at which to stop, from 0 (data) to below the model's horizon; the noise that is left is drawn in one more "
     "evaluation."
 )
 TEMPLATE = (
@@ -235,7 +235,7 @@ def sample(
     if samples is not None and out is None:
         show(denoiser, samples, first)
     elif samples is not None and out is not None and out.suffix.lower() == files.PNG:
-        files.write_pictures(out, files.mosaic(files.pictures(denoiser, samples.x)), card)
+        files.write_pictures(out, files.image_grid(files.pictures(denoiser, samples.x)), card)
     elif samples is not None and out is not None:
         text = None if words is None else [words.decode(row) for row in samples.x.tolist()]
         files.write(out, samples, card, text, _prompts(template or prompt, prompts, each, first, done), before)

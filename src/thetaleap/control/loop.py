@@ -69,7 +69,7 @@ def run(
     for n, (t, stage) in enumerate(stages(model, control, times, template)):
         if rows is None or rows.shape[0]:
             local = noise.at(n) if rows is None else noise.at(n)[rows]
-            out = stage(reverse.at(n, t), local, x if rows is None else x[rows], kept)
+            out = stage(reverse.at(n, t), local, x if rows is None else x.index_select(0, rows), kept)
             x = out.x if rows is None else x.index_copy(0, rows, out.x)
             kept, alive = out.memory, unfinished(control, reverse, out.x)
             if alive is not None:

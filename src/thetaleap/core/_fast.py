@@ -59,10 +59,11 @@ def common(values: Tensor) -> int | float | None:
     """The number that all of `values` are, 0 of none; None if they differ."""
     if not values.shape[0]:
         return 0
+    one = values.stride(0) == 0  # expanded
     if _by_numpy(values):
         array = values.numpy()
-        return array[0].item() if (array == array[0]).all() else None
-    return values[0].item() if bool((values == values[0]).all()) else None
+        return array[0].item() if one or (array == array[0]).all() else None
+    return values[0].item() if one or bool((values == values[0]).all()) else None
 
 
 def same(x: Tensor, y: Tensor, where: Bool[Tensor, "b d"]) -> bool:
@@ -104,27 +105,55 @@ def passed(
     return found, part, bool((part >= 0).all())
 
 
+def reaches(high: Float64[Tensor, "b 1"], low: Float64[Tensor, "b 1"]) -> bool:
+    """Whether ``high >= low`` anywhere."""
+    if _by_numpy(high):
+        return bool((high.numpy() >= low.numpy()).any())
+    return bool((high >= low).any())
+
+
+def add_to(counts: Int64[Tensor, " batch"], rows: Int64[Tensor, " n"] | None, number: int) -> None:
+    """Add a number to `counts` at different `rows`, or to all."""
+    if _by_numpy(counts):
+        counts.numpy()[... if rows is None else rows.numpy()] += number
+    else:
+        counts[... if rows is None else rows] += number
+
+
 def first(
     key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], among: Bool[Tensor, "b d"]
-) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"]]:
-    """Flat indices of the `count` largest keys of those `among`, and these keys."""
-    found = indices(largest(key, count, among))
-    return found, key.view(-1)[found]
+) -> tuple[Int64[Tensor, " n"], Float64[Tensor, "b 1"], Float64[Tensor, "b 1"]]:
+    """Flat indices of the `count` largest keys of those `among`; the least of these keys in each row, infinite where
+    the count is 0; and the largest of those `among`."""
+    keep, least, most = _ranked(key, count, among)
+    return indices(keep), least, most
 
 
 def largest(
     key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], among: Bool[Tensor, "b d"] | None = None
 ) -> Bool[Tensor, "b d"]:
     """The `count` largest entries of each row, all or those `among`; of equal ones the first."""
+    return _ranked(key, count, among)[0]
+
+
+def _ranked(
+    key: Float64[Tensor, "b d"], count: Int64[Tensor, " b"], among: Bool[Tensor, "b d"] | None
+) -> tuple[Bool[Tensor, "b d"], Float64[Tensor, "b 1"], Float64[Tensor, "b 1"]]:
+    """The `count` largest entries of each row, the least of them, and the largest of all."""
     length = key.shape[1]
     if _by_numpy(key):
         keys, wanted = key.detach().numpy(), count.numpy()
         keys = keys if among is None else np.where(among.numpy(), keys, -np.inf)
-        last = np.sort(keys, 1)[np.arange(len(wanted)), length - np.maximum(wanted, 1)]
-        keep = ~(keys < last[:, None]) & (wanted > 0)[:, None]  # NaN is the largest of all
+        ascending = np.sort(keys, 1)
+        least = ascending[np.arange(len(wanted)), length - np.maximum(wanted, 1)]
+        least[wanted == 0] = np.inf
+        least = least[:, None]
+        keep = ~(keys < least)  # NaN is the largest of all
         if np.count_nonzero(keep) == wanted.sum():  # no ties
-            return torch.from_numpy(keep)
-    key = key if among is None else torch.where(among, key, -torch.inf)
-    order = torch.argsort(key, dim=1, descending=True, stable=True)
+            return torch.from_numpy(keep), torch.from_numpy(least), torch.from_numpy(ascending[:, -1:])
+    key, wanted = key if among is None else torch.where(among, key, -torch.inf), count.unsqueeze(1)
+    ordered, order = torch.sort(key, dim=1, descending=True, stable=True)
     ranks = torch.arange(length, device=key.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, ranks) < count.unsqueeze(1)
+    keep = torch.empty_like(order).scatter_(1, order, ranks) < wanted
+    least = torch.where(wanted > 0, ordered.gather(1, (wanted - 1).clamp_min(0)), torch.inf)
+    return keep, least, ordered[:, :1]

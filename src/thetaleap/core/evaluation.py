@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, cast, runtime_checkable
@@ -17,6 +18,8 @@ from .processes import Process
 
 MEMORY = 128 * 2**20
 """Bytes of working memory for rows, by default."""
+MODERATE = 230.0
+"""Logits up to this size are exponentiated as they are: sums of these are far from overflow and underflow."""
 COPIES = 4
 """Copies of a row in float64 that are alive at a time, at most."""
 
@@ -212,8 +215,11 @@ def _exponentials(logits: Float[Tensor, "n S"], unit: bool) -> Float64[Tensor, "
 
 def _exponentials_into(rows: Tensor, logits: Tensor, unit: bool) -> bool:
     # in place and one operation after the other, which takes a third of the time of torch.softmax on long rows
-    total = rows.copy_(logits).exp_().sum(1, keepdim=True)
-    good = not logits.shape[0] or _moderate(total)
+    rows.copy_(logits).exp_()
+    if not logits.shape[0] or (not unit and _within(logits, -MODERATE, MODERATE)):
+        return True
+    total = rows.sum(1, keepdim=True)
+    good = _within(total, math.exp(-MODERATE), math.exp(MODERATE))
     if not good:  # out of range as they are; or NaN
         rows.copy_(logits).sub_(logits.amax(1, keepdim=True)).exp_()
         total = rows.sum(1, keepdim=True)
@@ -223,10 +229,10 @@ def _exponentials_into(rows: Tensor, logits: Tensor, unit: bool) -> bool:
     return good
 
 
-def _moderate(totals: Float64[Tensor, "n 1"]) -> bool:
-    """Whether none of them is near overflow or underflow."""
-    least, most = totals.aminmax()
-    return float(least) > 1e-100 and float(most) < 1e100
+def _within(values: Tensor, low: float, high: float) -> bool:
+    """Whether all are, and none is NaN."""
+    least, most = values.aminmax()
+    return float(least) > low and float(most) < high
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .evaluation import Duplicates, Evaluation, joint_duplicates
 from .processes import Bound, Process
-from .times import Times, as_time, at, column
+from .times import Times, at, column
 
 Align = Literal["destination", "displacement", "cyclic"]
 
@@ -72,13 +72,17 @@ class Frozen:
 
     def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
         time = at(self.evaluation.t, positions, self.x.shape[1])
-        present, c = self.x.flatten()[positions], self.evaluation.probabilities(positions)
+        present, c = self.x.flatten().index_select(0, positions), self.evaluation.probabilities(positions)
         if self.process.mask is not None and self.process.known_totals:  # the conditional itself, times a rate
             return c.mul_(self.process.intensity(torch.ones_like(c[:, :1]), present, time))
         return self.process.intensity(c, present, time)
 
     def duplicates(self) -> Duplicates | None:
         return self.evaluation.duplicates()
+
+
+def _number(part: float | Times) -> float | Times:
+    return float(part) if isinstance(part, Tensor) and part.ndim == 0 else part
 
 
 @dataclass(frozen=True)
@@ -105,21 +109,24 @@ class Combined:
         few = 2 if self.later.process.mask is None else 1  # whose rows take more work
         return max(1, self.later.at_once // few)
 
-    def _parts(self) -> tuple[Times, Times]:
-        """What the earlier and the later intensity are multiplied by."""
-        weight, (old, new) = as_time(self.weight), map(as_time, self.scales)
-        return (1 - weight) * old, weight * new
+    def _parts(self) -> tuple[float | Times, float | Times]:
+        """What the earlier and the later intensity are multiplied by; numbers where that is the same for all."""
+        weight, (old, new) = self.weight, self.scales
+        return _number((1 - weight) * old), _number(weight * new)
 
     def bound(self) -> Bound:
-        old, new = (column(part.clamp_min(0)) for part in self._parts())
-        later = new * self.later.bound()
-        return later + old * self.earlier.bound() if bool((old > 0).any()) else later
+        old, new = (column(part.clamp_min(0)) if isinstance(part, Tensor) else max(part, 0.0) for part in self._parts())
+        later = self.later.bound() * new
+        earlier = bool((old > 0).any()) if isinstance(old, Tensor) else old > 0
+        return later + self.earlier.bound() * old if earlier else later
 
     def rows(self, positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n S"]:
-        old, new = (at(part, positions, self.x.shape[1]) for part in self._parts())
+        old, new = (
+            at(part, positions, self.x.shape[1]) if isinstance(part, Tensor) else part for part in self._parts()
+        )
         earlier, later = self._aligned(self.earlier, positions), self._aligned(self.later, positions)
         rows = later.mul_(new)
-        rows = rows.add_(earlier, alpha=float(old)) if old.ndim == 0 else rows.addcmul_(earlier, old)
+        rows = rows.addcmul_(earlier, old) if isinstance(old, Tensor) else rows.add_(earlier, alpha=old)
         if self.where_earlier:
             rows.mul_(earlier > 0)
         if self.later.process.mask is not None:  # only masked positions jump, and none jumps to the mask
@@ -128,7 +135,8 @@ class Combined:
         return rows.masked_fill_(torch.arange(states, device=rows.device) == present, 0.0)
 
     def duplicates(self) -> Duplicates | None:
-        return None if any(part.ndim for part in self._parts()) else joint_duplicates(self.earlier, self.later)
+        several = any(isinstance(part, Tensor) for part in self._parts())
+        return None if several else joint_duplicates(self.earlier, self.later)
 
     def _aligned(self, part: Frozen, positions: Tensor) -> Float64[Tensor, "n S"]:
         rows = part.rows(positions)

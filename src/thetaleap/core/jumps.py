@@ -85,6 +85,8 @@ def leap(
 
 def _entries(table: Float64[Tensor, "b d"], positions: Int64[Tensor, " n"]) -> Float64[Tensor, "n 1"]:
     """Entries at flat indices, without writing out an expanded table."""
+    if table.is_contiguous():
+        return table.view(-1, 1).index_select(0, positions)
     return table[positions // table.shape[1], positions % table.shape[1]].unsqueeze(1)
 
 
@@ -179,13 +181,12 @@ def jump(
 ) -> Int64[Tensor, "b d"]:
     """Draw new values at `positions`, by `numbers` or by fresh ones; with `stay`, what is missing of one in a row
     leaves the position as it is."""
-    x = x.clone(memory_format=torch.contiguous_format)
-    flat = x.view(-1)
+    flat = x.reshape(-1)
     for some, at_hand, weights, which in rows.chunks(positions, numbers):
         values = noise.choose(some, x.shape[1], weights, stay, which, at_hand)
         if stay:
             moved = values < weights.shape[1]
             some, values = some[moved], values[moved]
-        flat[some] = values
+        flat = flat.index_copy(0, some, values)
         del weights  # before the next ones are made
-    return x
+    return flat.view_as(x)

@@ -44,7 +44,7 @@ def leaves(memory: Memory) -> list[Tensor | Evaluation]:
 
 def take(memory: Memory, rows: Int64[Tensor, " k"]) -> Memory:
     """The memory of the samples at `rows`."""
-    return mapped(lambda leaf: leaf[rows], memory)
+    return mapped(lambda leaf: leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf[rows], memory)
 
 
 def put(memory: Memory, rows: Int64[Tensor, " k"], part: Memory) -> Memory:

@@ -35,8 +35,6 @@ not got from the system afresh every time, which would take longer than the work
 
 SHY = 1 - 2.0**-53
 """A number below one, times this and a total, is below the total even where the product rounds up."""
-SPENT = 2.0
-"""Added to the key of a position that has come in an order."""
 Numbers = Float64[Tensor, " n"] | None
 """Uniforms in [0, 1) to choose by; None: fresh ones."""
 PerSample = float | Float64[Tensor, "b 1"]
@@ -190,25 +188,25 @@ class DrawnOrder:
     """An order by keys, the largest first, and numbers to choose values by, all drawn once for a run."""
 
     key: Float64[Tensor, "b d"]
-    """In [0, 1), and `SPENT` more once it has come. Those that have not are below, and uniform there if random."""
+    """In [0, 1). Of positions that have not come in the order they are below `last`, and uniform there if random."""
     number: Float64[Tensor, "b d"]
+    last: Float64[Tensor, "b 1"]
+    """The least key that has come, 1 before the first."""
     random: bool
 
     def next(
         self, masked: Bool[Tensor, "b d"], count: Int64[Tensor, " b"], noise: Noise
     ) -> tuple[Int64[Tensor, " n"], Float64[Tensor, " n"], DrawnOrder]:
-        key, number = self.key, self.number
-        positions, came = _fast.first(key, count, masked)
-        if positions.shape[0] and float(came.max()) >= SPENT:  # has come before, and was masked again since
-            spent = key >= SPENT
-            stale = masked & spent
+        key, number, last = self.key, self.number, self.last
+        positions, least, most = _fast.first(key, count, masked)
+        if _fast.reaches(most, last):  # has come before, and was masked again since
+            stale = masked & (key >= last)
             number = _redrawn(number, stale, 1.0, noise(Draw.VALUE))
-            last = torch.where(spent, key - SPENT, 1.0).amin(1, keepdim=True)
-            key = _redrawn(key, stale, last, noise(Draw.ORDER)) if self.random else torch.where(stale, key - SPENT, key)
-            positions, came = _fast.first(key, count, masked)
-        after = key.clone()
-        after.view(-1)[positions] = came + SPENT
-        return positions, number.view(-1)[positions], DrawnOrder(after, number, self.random)
+            if self.random:
+                key = _redrawn(key, stale, last, noise(Draw.ORDER))
+                positions, least, _ = _fast.first(key, count, masked)
+        drawn = number.view(-1).index_select(0, positions)
+        return positions, drawn, DrawnOrder(key, number, torch.minimum(last, least), self.random)
 
 
 def _open(low: PerSample) -> PerSample:
@@ -301,7 +299,7 @@ class Stream:
 
     def order(self, length: int, ranks: Int64[Tensor, "b d"] | None = None) -> DrawnOrder:
         key = self._tensor("order", length) if ranks is None else 1 - (ranks.double() + 1) / (length + 1)
-        return DrawnOrder(key, self._tensor("value", length), ranks is None)
+        return DrawnOrder(key, self._tensor("value", length), torch.ones_like(key[:, :1]), ranks is None)
 
     def choose(
         self,

@@ -20,31 +20,31 @@ LEAST = 2.0**-54
 """Stands for a uniform of 0, whose logarithm is infinite; the only one below."""
 
 Address = tuple[int, int | list[int], int]
-"""The first three words for a race: seed, step and label. Each place may have a step of its own."""
+"""The first three words for a race: seed, step and label. Each position may have a step of its own."""
 
 
 def race(
     weights: Float64[Tensor, "k S"],
     which: Int64[Tensor, " n"] | None,
     stay: bool,
-    places: Int64[np.ndarray, " n"],
+    positions: Int64[np.ndarray, " n"],
     address: Address,
 ) -> Int64[Tensor, " n"]:
-    """The value that wins at each of the places, which are in order, with ``weights[which]``, by default a row for
+    """The value that wins at each of the positions, which are in order, with ``weights[which]``, by default a row for
     each. With `stay`, what a row lacks of one takes part as value S.
 
-    The numbers are a function of address, place and value.
+    The numbers are a function of address, position and value.
     """
     seed, step, label = address
     width = weights.shape[1] + stay
     some, blocks = max(1, PIECE // width), -(-width // 4)
-    table = np.empty((min(some, len(places)), 4 * blocks))
-    won = torch.empty(len(places), dtype=torch.int64, device=weights.device)
-    for first in range(0, len(places), some):
+    table = np.empty((min(some, len(positions)), 4 * blocks))
+    won = torch.empty(len(positions), dtype=torch.int64, device=weights.device)
+    for first in range(0, len(positions), some):
         part = slice(first, first + some)
-        u = table[: len(places[part])]
-        for start, end, own in _stretches(places[part], step[part] if isinstance(step, list) else step):
-            counter = (int(places[first + start]) * blocks, own, label, Use.RACE)
+        u = table[: len(positions[part])]
+        for start, end, own in _stretches(positions[part], step[part] if isinstance(step, list) else step):
+            counter = (int(positions[first + start]) * blocks, own, label, Use.RACE)
             philox(seed, counter, out=u[start:end].reshape(-1))
         np.log(np.maximum(u, LEAST, out=u), out=u)
         p = weights[part if which is None else which[part]]
@@ -56,9 +56,9 @@ def race(
     return won
 
 
-def _stretches(places: Int64[np.ndarray, " n"], step: int | list[int]) -> list[tuple[int, int, int]]:
-    """Places that follow each other in one step, and so do their numbers: first, end, and the step."""
+def _stretches(positions: Int64[np.ndarray, " n"], step: int | list[int]) -> list[tuple[int, int, int]]:
+    """Positions that follow each other in one step, and so do their numbers: first, end, and the step."""
     if isinstance(step, list):
         return [(n, n + 1, own) for n, own in enumerate(step)]
-    ends = [*(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
+    ends = [*(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
     return [(start, end, step) for start, end in zip([0, *ends[:-1]], ends, strict=True)]

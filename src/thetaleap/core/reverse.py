@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Int64
@@ -16,8 +15,8 @@ from .intensity import Frozen
 from .jumps import move
 from .noise import Noise, PerSample
 from .processes import Process
-from .schedules import Schedule
-from .times import Times, column, shared
+from .schedules import alpha_sigma
+from .times import Times, as_time, column, common, shared
 from .wrapped import cost_of
 
 
@@ -44,12 +43,6 @@ class Memo:
             self.known = Gathered(part.parts, each, each, x.shape[1])
         self.known = self.known.replaced(rows[fresh], part)
         return (new if isinstance(some, slice) else self.known[rows]), fresh
-
-
-@lru_cache(maxsize=4096)
-def _alpha(schedule: Schedule, t: float) -> Times:
-    """At one time; a run asks for that of each of its times over and over."""
-    return schedule.alpha(t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,15 +163,13 @@ class Reverse:
 
     def alpha(self, t: float | Tensor) -> Times:
         """Of the schedule, shape () where all samples are at one time."""
-        time, schedule = shared(t), self.process.schedule
-        if time.ndim or schedule.__hash__ is None:  # a schedule of someone's own may be a plain dataclass
-            return schedule.alpha(time)
-        return _alpha(schedule, float(time))
+        time, schedule = common(t), self.process.schedule
+        return schedule.alpha(t) if time is None else as_time(alpha_sigma(schedule, time)[0])
 
     def noised(self, t: float | Tensor) -> PerSample:
         """``1 - alpha(t)``: one number, or a column."""
-        alpha = self.alpha(t)
-        return 1 - float(alpha) if alpha.ndim == 0 else column(1 - alpha)
+        time, schedule = common(t), self.process.schedule
+        return column(1 - schedule.alpha(t)) if time is None else 1 - alpha_sigma(schedule, time)[0]
 
     def evaluate(self, x: Int64[Tensor, "b d"], t: float | Tensor) -> Evaluation:
         """Evaluate the model on every row of `x`, at one time or at one time per row."""
@@ -191,11 +182,8 @@ class Reverse:
             rows = torch.arange(len(self.nfe), device=x.device) if self.rows is None else self.rows
             conditionals, new = self.memo.evaluate(self.ask, x, time, rows)
             fresh = rows[new]
-        for count, used in ((self.nfe, self.rows), (self.spent, fresh)):
-            if used is None:
-                count.add_(self.cost)
-            else:
-                count[used] += self.cost
+        _fast.add_to(self.nfe, self.rows, self.cost)
+        _fast.add_to(self.spent, fresh, self.cost)
         return Evaluation(x, time, conditionals, self.process.states, self.where, samples, self.memory)
 
     def ask(self, x: Tensor, t: Tensor, rows: Tensor) -> Conditionals:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -38,6 +39,18 @@ class Schedule(Protocol):
     def alpha_inverse(self, a: float | Tensor) -> Tensor:
         """The time at which ``alpha`` is `a`."""
         ...
+
+
+def alpha_sigma(schedule: Schedule, t: float) -> tuple[float, float]:
+    """``alpha(t)`` and ``sigma(t)`` as numbers, remembered: a run asks for those of each of its times over and over."""
+    if schedule.__hash__ is None:  # one of someone's own may be a plain dataclass
+        return float(schedule.alpha(t)), float(schedule.sigma(t))
+    return _remembered(schedule, t)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(schedule: Schedule, t: float) -> tuple[float, float]:
+    return float(schedule.alpha(t)), float(schedule.sigma(t))
 
 
 def require_schedule(schedule: Any) -> None:

@@ -26,6 +26,19 @@ def shared(t: float | Tensor) -> Times:
     return time[0] if time.stride(0) == 0 or _fast.common(time) is not None else time
 
 
+def shared_pair(t: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """`t` and `s` as two times where all samples are at the same two, otherwise as they are."""
+    one, other = shared(t), shared(s)
+    return (one, other) if one.ndim == other.ndim else (t, s)
+
+
+def common(t: float | Tensor) -> float | None:
+    """The time that all samples are at, as a number; None if they are at several, or there are none."""
+    if isinstance(t, Tensor) and t.ndim:
+        return _fast.common(t) if t.shape[0] else None
+    return float(t)
+
+
 def column(t: Times) -> Float64[Tensor, "#b 1"] | Float64[Tensor, ""]:
     """`t` to go with a table that has a row for each sample."""
     return t if t.ndim == 0 else t.unsqueeze(1)

@@ -91,7 +91,12 @@ def inspected(model: Any, given: Int64[Tensor, " d"] | None = None) -> Denoiser:
     """`model`, loaded if it is a name, with the network inside looked through for mistakes, as the sample of a template
     would begin."""
     model = as_model(model)
+    inspect(model, given)
+    return model
+
+
+def inspect(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> None:
+    """Look through the network inside `model` for mistakes."""
     inner = unwrapped(model)
     if isinstance(inner, Inspected):
         inner.inspect(given)
-    return model

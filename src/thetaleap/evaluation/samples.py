@@ -83,7 +83,7 @@ class Evaluation:
         for name, figure in self.figures.items():
             beside = f"  (reference {self.reference[name]})" if name in self.reference else ""
             lines.append(f"{name.ljust(wide)}  {figure}{beside}  {ABOUT[name]}")
-        rise = "Likelihoods rise, and perplexity falls, when samples become too alike or repeat themselves"
+        rise = "Likelihoods rise, and perplexity falls, when samples become too similar or repeat themselves"
         lines += ["", f"{rise}: read them together with the diversity."]
         return "\n".join(lines)
 

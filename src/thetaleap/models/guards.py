@@ -8,8 +8,8 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import FunctionType, MethodType
+from functools import lru_cache, partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from ..core.free import FREE
 Function = Callable[..., Any]
 
 FEW = 4
-"""Positions that are looked at."""
+"""Positions that are checked."""
 DEEP, MANY = 4, 100
 """How far, and at how many things, to look for modules."""
 SAME = 0.02
@@ -138,10 +138,15 @@ def _parts(thing: Any) -> Iterator[Any]:
                 yield cell.cell_contents
             except ValueError:  # not filled yet
                 continue
-        names = {step.argval for step in dis.get_instructions(thing) if step.opname == "LOAD_GLOBAL"}
-        yield from (thing.__globals__[name] for name in names if name in thing.__globals__)
+        yield from (thing.__globals__[name] for name in _globals(thing.__code__) if name in thing.__globals__)
     else:
         yield from getattr(thing, "__dict__", {}).values()
+
+
+@lru_cache(maxsize=1024)
+def _globals(code: CodeType) -> list[str]:
+    """Global names that it uses; every run asks, and to find them takes as long as a step."""
+    return sorted({step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"})
 
 
 class InTrainingMode(ValueError):

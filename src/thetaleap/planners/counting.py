@@ -79,7 +79,7 @@ class Counting(Planner):
         return (reverse.left(x) - self.left(reverse, s, plan)).clamp_min_(0)
 
     def waits(self, reverse: Reverse, x: Tensor, s: Times, plan: Plan) -> Bool[Tensor, " b"]:
-        return self.count(reverse, x, s, plan) == 0
+        return reverse.left(x) <= self.left(reverse, s, plan)
 
     def pace(self, reverse: Reverse, x: Tensor, earlier: Evaluation, t: Times, s: Times, plan: Plan) -> Pace:
         gone = reverse.left(earlier.x) - reverse.left(x)

@@ -32,7 +32,7 @@ from ..evaluation.metrics.digits import digit_labels
 from ..evaluation.metrics.sequences import Measured, mean
 from ..evaluation.recommend import recommend
 from ..evaluation.threads import one_thread
-from ..files import blocks, mosaic, pictures, write_pictures
+from ..files import blocks, image_grid, pictures, write_pictures
 from ..models import load
 from ..models.network import Network
 from ..models.oracles import Joint, MarkovChain
@@ -49,7 +49,7 @@ from .toy import law_row
 
 TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 64, 32
 GUIDANCE = 2.0
-GONE = "·"
+MASK = "·"
 """What a mask is shown as."""
 SUMS = 8
 NUM = 4000
@@ -86,13 +86,13 @@ def run(job: Job, budgets: Sequence[int] = BUDGETS, curve_budgets: Sequence[int]
         curves = law_study("cube3-uniform", curve_budgets, advance)
     picture, figure = job.folder / "digits.png", job.folder / "convergence.png"
     note = {"model": "mnist", "guidance": GUIDANCE, "nfe": DIGITS_BUDGET, "seed": seed}
-    write_pictures(picture, mosaic(images, columns=5), note)
+    write_pictures(picture, image_grid(images, columns=5), note)
     write_png(figure, draw(chain, curves, noise_floor(256, 63 * num)))
     studies = {"convergence": curves, "chain64": chain, "toy15": toy}
     files = [write_csv(job.folder / f"{name}.csv", one.written) for name, one in studies.items()]
     told = {"stages": [(nfe, _indented(text)) for nfe, text in text], "budgets": (TEXT_BUDGET, DIGITS_BUDGET)}
     told |= {"images": _indented(blocks(images, columns=5)), "seen": seen, "picture": picture, "figure": figure}
-    told |= {"guidance": GUIDANCE, "gone": GONE, "length": len(text[-1][1]), "num": num, "toy": toy, "curves": curves}
+    told |= {"guidance": GUIDANCE, "mask": MASK, "length": len(text[-1][1]), "num": num, "toy": toy, "curves": curves}
     told |= {"toy_table": toy_table(toy), **sums_facts(solved)}
     told |= chain_facts(Study([one for one in chain.rows if one["nfe"] in (None, *budgets)]))
     return Report(flow(render("demo.j2", **told), WIDTH), [picture, figure, *files])
@@ -123,7 +123,7 @@ def text_stages(seed: int, advance: Advance) -> list[tuple[int, str]]:
     sample(model, Multistep(planner=LowDiscrepancy()), nfe=TEXT_BUDGET, seed=seed, progress=False, on_step=watch)
     advance(1)
     shown = {min(seen, key=lambda nfe: abs(nfe - part * TEXT_BUDGET)) for part in (0.25, 0.5, 1.0)}
-    letter = {model.process.mask: GONE} | {n: model.tokenizer.decode([n]) for n in range(model.process.states)}
+    letter = {model.process.mask: MASK} | {n: model.tokenizer.decode([n]) for n in range(model.process.states)}
     return [(nfe, "".join(letter[n] for n in seen[nfe].tolist())) for nfe in sorted(shown)]
 
 

@@ -161,7 +161,7 @@ def within(model: Network, solver: Method, nfe: int, new: int) -> Manner:
     """How to spend `nfe` evaluations, finish included; one step for each block where that is all there could be.
 
     The paper's 64 evaluations in 32 blocks of 8 are one step each, and leave nothing for what masks the steps leave
-    over. These go in one more evaluation a block, which is then beyond the budget; what was spent is reported.
+    over. These are unmasked in one more evaluation a block, which is then beyond the budget; what was spent is reported.
     """
     if nfe >= fewest(model, solver, new):
         return Manner(solver, nfe=nfe, temperature=TEMPERATURE)

@@ -136,7 +136,7 @@ def run(
     for method, (nfe, x) in last.items():
         shown = by_class(x, labels)
         note = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "seed": job.seed}
-        drawing = files.mosaic(files.pictures(network, shown.flatten(0, 1)), shown.shape[1])
+        drawing = files.image_grid(files.pictures(network, shown.flatten(0, 1)), shown.shape[1])
         files.write_pictures(job.folder / grid_name(method), drawing, note)
     parts = [Panel(study, "distance", f"{measure.name}\n(± standard error)", log=True)]
     parts += [Panel(study, "accuracy", "class as asked for, % of samples", 100.0)] if measure.labels else []

@@ -70,7 +70,7 @@ class Legacy(Solver):
         return Step(x, memory)
 
     def leaving(self, process: Process, t: float, s: float) -> float:
-        """The probability that a mask goes between t and s."""
+        """The probability that a position is unmasked between t and s."""
         schedule = process.schedule
         alpha, after = float(schedule.alpha(t)), float(schedule.alpha(s))
         if self.law == "tweedie":

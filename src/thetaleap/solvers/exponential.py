@@ -14,7 +14,7 @@ from ..core.memory import Memory
 from ..core.noise import Draw, Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
-from ..core.times import Times
+from ..core.times import Times, shared_pair
 from ..planners import Bernoulli, Plan, Planner
 from .base import EXTRAPOLATION, IS_PLANNER, PLANNER, Planned, Step
 from .high_order import THETA
@@ -46,6 +46,7 @@ class ExponentialTrapezoidal(Planned):
         return self.planner.begin(reverse, x, torch.cat([both, stops[:, -1:]], 1), noise)
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        t, s = shared_pair(t, s)
         rho = t - self.theta * (t - s)
         weight = self._weight(reverse, x, rho, s, memory)
         before = reverse.evaluate(x, t)
@@ -53,7 +54,7 @@ class ExponentialTrapezoidal(Planned):
         ahead = extrapolated(reverse.evaluate(y, rho), before, weight, self.extrapolation)
         return Step(*self.planner.move(reverse, y, ahead, rho, s, noise(Draw.CORRECT), plan))
 
-    def _weight(self, reverse: Reverse, x: Tensor, rho: Times, s: Times, plan: Plan) -> float | Times:
+    def _weight(self, reverse: Reverse, x: Tensor, rho: Times, s: Times, plan: Plan) -> float | Tensor:
         middle, end = self.planner.left(reverse, rho, plan), self.planner.left(reverse, s, plan)
         if middle is None or end is None:
             return 1 / (2 * self.theta * (1 - self.theta)) - 1

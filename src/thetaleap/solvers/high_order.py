@@ -13,7 +13,7 @@ from ..core.jumps import leap
 from ..core.memory import Memory
 from ..core.noise import Draw, Noise
 from ..core.reverse import Reverse
-from ..core.times import Times
+from ..core.times import Times, shared_pair
 from .base import Solver, Step
 from .leaping import RULE
 
@@ -37,6 +37,7 @@ class RK2(Solver):
     when = "the paper's other high-order method; trapezoidal beats it"
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        t, s = shared_pair(t, s)
         rho = t - self.theta * (t - s)
         before = reverse.intensity(x, t)
         y, _ = leap(x, before, t - rho, noise(Draw.PREDICT), self.rule)
@@ -61,6 +62,7 @@ class Trapezoidal(Solver):
     when = "the paper's high-order method, to compare with it"
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
+        t, s = shared_pair(t, s)
         rho = t - self.theta * (t - s)
         before = reverse.intensity(x, t)
         y, _ = leap(x, before, t - rho, noise(Draw.PREDICT), self.rule)

@@ -21,6 +21,7 @@ from ..planners import Bernoulli, FixedCount, Plan, Planner
 from .base import EXTRAPOLATION, IS_PLANNER, PLANNER, Planned, Step
 
 UNIFORM_WEIGHT = 0.5
+COINS, COUNTS = Bernoulli(), FixedCount()
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Multistep(Planned):
             require(self.window == 1, "window", self.window, "longer windows are for masked processes; use 1")
 
     def planner_for(self, process: Process) -> Planner:
-        return self.planner or (Bernoulli() if process.mask is None else FixedCount())
+        return self.planner or (COINS if process.mask is None else COUNTS)
 
     def begin(self, reverse: Reverse, x: Tensor, stops: Tensor, noise: Noise) -> Memory:
         return History.none(x), self.planner_for(reverse.process).begin(reverse, x, stops, noise)
@@ -71,7 +72,7 @@ class Multistep(Planned):
 
     def weight_for(
         self, reverse: Reverse, x: Tensor, earlier: Evaluation, t: Times, s: Times, plan: Plan, second: Tensor
-    ) -> float | Times:
+    ) -> float | Tensor:
         """w of each sample: of its counts, and of whether this is its `second` step. A sample that has not been
         evaluated before has unmasked nothing since then, and so w = 0."""
         if self.weight is not None or reverse.process.mask is None:
@@ -80,6 +81,8 @@ class Multistep(Planned):
         if pace is None:
             raise ValueError("planner: Multistep must know how many are unmasked; give a weight, or use FixedCount()")
         weight = _half_of(pace.now - pace.alone, pace.before)
+        if not bool(second.any()):
+            return weight.clamp(max=0.5)
         both = weight + _half_of(pace.before - pace.alone, pace.now)
         return torch.where(second, both.clamp(max=1.0), weight.clamp(max=0.5))
 

@@ -66,8 +66,8 @@ class Scattered:
 
     def __add__(self, other: Scattered) -> Scattered:
         parts = self.scatter, other.scatter
-        alike = len(parts[0]) == len(parts[1])
-        return Scattered(self.value + other.value, parts[0] + parts[1] if alike else torch.cat(parts))
+        same = len(parts[0]) == len(parts[1])
+        return Scattered(self.value + other.value, parts[0] + parts[1] if same else torch.cat(parts))
 
     def __sub__(self, other: Scattered) -> Scattered:
         return self + -other
