@@ -41,7 +41,7 @@ class Solver(ABC):
     """Rounds that a step takes: `step` is called as often, with the same times. States that are equal between parts are
     one in exact laws."""
     processes: ClassVar[str] = "any"
-    """Which processes it is for: "any" or "masked"."""
+    """Which processes it is for: "any", "masked" or "without masks"."""
     when: ClassVar[str] = ""
     """When to use it, in a line."""
     exact_kernels: ClassVar[bool] = False
