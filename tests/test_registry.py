@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import thetaleap as tl
 from thetaleap.cli.catalog import advice_markdown, from_class, from_source, markdown
 from thetaleap.control import Method
 from thetaleap.core.fields import knob_of
-from thetaleap.planners import Planner
-from thetaleap.registry import ADAPTERS, BUILT_IN, MODELS, PLANNERS, SOLVERS
+from thetaleap.evaluation.choice import parse
+from thetaleap.registry import ADAPTERS, BUILT_IN, CORRECTORS, MODELS, PLANNERS, SOLVERS
 
 ROOT = Path(__file__).parent.parent
 OWN = [name for name, entry in SOLVERS.items() if not entry.packages]
@@ -30,18 +30,17 @@ OWN = [name for name, entry in SOLVERS.items() if not entry.packages]
 @pytest.mark.parametrize("name", OWN)
 def test_a_solver_s_source_says_what_its_class_does(name: str) -> None:
     assert from_source(SOLVERS[name]) == from_class(SOLVERS[name].load())
-    assert from_source(SOLVERS[name]).call == repr(SOLVERS[name].load()())
+    assert parse(from_source(SOLVERS[name]).call) == SOLVERS[name].load()()
     assert from_source(SOLVERS[name]).when
 
 
-@pytest.mark.parametrize("made", [*SOLVERS.loaded().values(), *PLANNERS.loaded().values()])
+@pytest.mark.parametrize("made", [one for parts in (SOLVERS, PLANNERS, CORRECTORS) for one in parts.loaded().values()])
 def test_every_hyper_parameter_says_what_it_is(made: type) -> None:
     for field in fields(made):
         about = knob_of(field)
         assert about.help
         assert not about.help.endswith(".")
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        if not isinstance(default, Planner) and field.name not in ("planner", "shape"):
+        if about.kind is None and field.name != "shape":
             assert about.range, field.name
 
 
@@ -57,7 +56,7 @@ def test_models_are_as_the_registry_says(name: str) -> None:
 
 def test_targets_exist() -> None:
     assert set(MODELS) >= {*BUILT_IN, *ADAPTERS}
-    for registry in (SOLVERS, PLANNERS, MODELS):
+    for registry in (SOLVERS, PLANNERS, CORRECTORS, MODELS):
         for name in registry.own:
             assert callable(registry[name].load())
     assert all(issubclass(made, Method) for made in SOLVERS.loaded().values())

@@ -60,11 +60,12 @@ def law(
     reverse = Reverse.begin(model, 1, start=float(times[0]), given=given, memory=UNBOUNDED)
     x = torch.zeros((1, model.length), dtype=torch.int64)
     weight, memory = torch.ones(1, dtype=torch.float64), ()
+    jumps = math.ceil((control.solver.evaluations or 2) / control.solver.parts)
     with torch.no_grad():
         for _, stage in stages(model, control, times, template):
             if not len(x):
                 break
-            x, memory, weight = _every_outcome(reverse, stage, x, memory, weight, control.solver.evaluations or 2)
+            x, memory, weight = _every_outcome(reverse, stage, x, memory, weight, jumps)
             rows = unfinished(control, _copies(reverse, len(x)), x)
             if rows is not None:
                 done = torch.ones(len(x), dtype=torch.bool)

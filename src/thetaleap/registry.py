@@ -227,6 +227,8 @@ BUILT_IN: dict[str, BuiltIn] = {
         "ising4x16": ("Masked", 64, 2, "Ising model on a 4 x 16 grid near criticality, masked: two dimensions"),
         "tree31": ("Masked", 31, 6, "Markov tree, binary, 31 positions of 6 values, masked: dependence by descent"),
         "mixture32": ("Masked", 32, 6, "mixture of 4 products, 32 positions of 6 values, masked: global dependence"),
+        "shuffle16": ("Masked", 16, 16, "random permutation of 16 values, masked: what is drawn together collides"),
+        "latin4": ("Masked", 16, 4, "random Latin square of order 4, masked: a rule for every row and column"),
     }.items()
 }
 BUILT_IN |= {

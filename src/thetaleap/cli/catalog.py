@@ -100,7 +100,12 @@ def described(entry: Entry) -> Description:
 
 def from_class(made: type) -> Description:
     """What an imported class says of itself."""
-    found = {name: "" if one.default is MISSING else repr(one.default) for name, one in parameters(made).items()}
+    from ..evaluation.choice import PARTS, written
+
+    def shown(value: Any) -> str:
+        return written(value) if isinstance(value, tuple(base for base, _ in PARTS.values())) else repr(value)
+
+    found = {name: "" if one.default is MISSING else shown(one.default) for name, one in parameters(made).items()}
     said = (getattr(made, name) for name in ("evaluations", "processes", "when"))
     return Description(made.__name__, found, *said)
 

@@ -75,7 +75,7 @@ class Control(ABC):
 
     def rounds(self, times: Float64[Tensor, " times"], length: int) -> int:
         """The most rounds that a sample takes along `times`."""
-        return len(times) - 1
+        return (len(times) - 1) * self.solver.parts
 
     def begin(self, reverse: Reverse, x: Int64[Tensor, "b d"], times: Float64[Tensor, " times"]) -> Memory:
         """The controller's memory, before the first round."""
@@ -111,7 +111,8 @@ class Walk(Control):
     def next(
         self, n: int, reverse: Reverse, x: Int64[Tensor, "b d"], times: Tensor, memory: Memory, noise: Noise
     ) -> Turn:
-        t, s = times[n].expand(x.shape[0]), times[n + 1].expand(x.shape[0])
+        step = n // self.solver.parts
+        t, s = times[step].expand(x.shape[0]), times[step + 1].expand(x.shape[0])
         if n:
             return Turn(reverse, t, s)
         everyone = torch.ones((), dtype=torch.bool, device=x.device).expand(len(x))

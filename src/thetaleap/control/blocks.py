@@ -66,16 +66,18 @@ class Blocks(Control):
     ) -> Turn:
         block, blocks = memory
         kinds, kind = torch.unique(blocks, return_inverse=True)
-        places = [_place(times, n, count) for count in kinds.tolist()]
+        step, part = divmod(n, self.solver.parts)
+        places = [_place(times, step, count) for count in kinds.tolist()]
         # as long for all samples and blocks, whose memories stand in one table
         stops = torch.stack([_lengthened(place.stops, len(times)) for place in places])[kind.cpu()]
         stage = torch.tensor([place.stage for place in places])[kind.cpu()]
-        last = torch.tensor([place.stage + 2 == len(place.stops) for place in places], device=x.device)[kind]
+        ends = part + 1 == self.solver.parts
+        last = torch.tensor([ends and place.stage + 2 == len(place.stops) for place in places], device=x.device)[kind]
         now = torch.tensor([place.block for place in places], device=x.device)[kind]
         each = torch.arange(len(x))
         t, s = (stops[each, stage + later].to(x.device) for later in (0, 1))
         inside = reverse.within(block == now.unsqueeze(1), stops[:, 0])
-        opens = (stage == 0).to(x.device)
+        opens = ((stage == 0) & (part == 0)).to(x.device)
         return Turn(
             inside, t, s, memory, opens if bool(opens.any()) else None, stops, last if bool(last.any()) else None
         )

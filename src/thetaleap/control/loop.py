@@ -94,10 +94,10 @@ def stages(
     def finish(reverse: Reverse, noise: Noise, x: Tensor, memory: Memory) -> Step:
         return Step(_finished(reverse, x, times[-1].expand(len(x)), noise))
 
-    stops = times.tolist()
+    stops, parts = times.tolist(), control.solver.parts
     yield stops[0], start
     for n in range(control.rounds(times, model.length)):
-        yield stops[min(n + 1, len(stops) - 1)], partial(advance, control, times, n)
+        yield stops[min(n // parts + 1, len(stops) - 1)], partial(advance, control, times, n)
     yield 0.0, finish
 
 

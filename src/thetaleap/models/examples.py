@@ -54,3 +54,11 @@ def tree31() -> Denoiser:
 
 def mixture32() -> Denoiser:
     return oracles.mixture(_simplex(3, 4), _simplex(4, 4, 1, 6).expand(4, 32, 6))
+
+
+def shuffle16() -> Denoiser:
+    return oracles.shuffle(16)
+
+
+def latin4() -> Denoiser:
+    return oracles.latin(4)

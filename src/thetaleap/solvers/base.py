@@ -37,8 +37,11 @@ class Solver(ABC):
 
     evaluations: ClassVar[int | None]
     """Network evaluations per step; None: as many as it takes."""
+    parts: ClassVar[int] = 1
+    """Rounds that a step takes: `step` is called as often, with the same times. States that are equal between parts are
+    one in exact laws."""
     processes: ClassVar[str] = "any"
-    """Which processes it is for: "any" or "masked"."""
+    """Which processes it is for: "any", "masked" or "without masks"."""
     when: ClassVar[str] = ""
     """When to use it, in a line."""
     exact_kernels: ClassVar[bool] = False

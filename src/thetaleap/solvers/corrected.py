@@ -47,6 +47,7 @@ class Corrected(Solver):
         each = self.predictor.evaluations
         most = None if each is None else each + self.sweeps * self.corrector.evaluations
         object.__setattr__(self, "evaluations", most)  # of a step with a correction
+        object.__setattr__(self, "parts", 1 + self.sweeps)
         object.__setattr__(self, "exact_kernels", self.predictor.exact_kernels)
 
     def check(self, process: Process, length: int) -> None:
@@ -74,15 +75,17 @@ class Corrected(Solver):
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         kept, plan, taken = memory
-        out = self._predicted(reverse, x, t, s, noise, kept)
-        x, taken = out.x, taken + 1
-        rows = _fast.some_but_not_all(taken % self.every == 0)
+        step, part = taken // self.parts, int(taken[0]) % self.parts
+        if part == 0:
+            out = self._predicted(reverse, x, t, s, noise, kept)
+            return Step(out.x, (out.memory, plan, taken + 1), out.info)
+        rows = _fast.some_but_not_all((step + 1) % self.every == 0)
         if rows is None:
-            x, plan = self._swept(reverse, x, s, noise, plan)
+            x, plan = self.corrector.sweep(reverse, x, s, noise(Draw.SWEEP), plan)
         elif len(rows):
-            part, new = self._swept(reverse[rows], x[rows], s[rows], noise[rows], take(plan, rows))
-            x, plan = x.index_copy(0, rows, part), put(plan, rows, new)
-        return Step(x, (out.memory, plan, taken), out.info)
+            part = self.corrector.sweep(reverse[rows], x[rows], s[rows], noise(Draw.SWEEP)[rows], take(plan, rows))
+            x, plan = x.index_copy(0, rows, part[0]), put(plan, rows, part[1])
+        return Step(x, (kept, plan, taken + 1))
 
     def _predicted(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         """A step of the predictor, for the samples that it may change."""
@@ -97,8 +100,3 @@ class Corrected(Solver):
             return Step(x, memory)
         out = self.predictor.step(reverse[rows], x[rows], t[rows], s[rows], noise[rows], take(memory, rows))
         return Step(x.index_copy(0, rows, out.x), put(memory, rows, out.memory), out.info)
-
-    def _swept(self, reverse: Reverse, x: Tensor, s: Times, noise: Noise, plan: Memory) -> tuple[Tensor, Memory]:
-        for n in range(self.sweeps):
-            x, plan = self.corrector.sweep(reverse, x, s, noise(Draw.SWEEP, n), plan)
-        return x, plan

@@ -39,7 +39,8 @@ class Psi(Solver):
     schedule: Literal["constant", "cap", "rescale"] = knob("rescale", SCHEDULE, choices=("constant", "cap", "rescale"))
     eta: float = knob(0.05, "How much is noised again", low=0, high=1, closed="both")
     evaluations = 1
-    when = "without masks, to mend with many steps what few have done"
+    processes = "without masks"
+    when = "to mend with many steps what few have done"
     exact_kernels = True
 
     def check(self, process: Process, length: int) -> None:
