@@ -3,8 +3,8 @@
 `python -m benchmarks.decoders exact` prints exact KL and total variation from the truth, entropy lost, evaluations and
 tokens per evaluation, on three small oracles; `oracles` the same by samples of `chain64` and `ising4x16`; `text` of
 `shakespeare`, beside exact samples of it; `sums` the word problems that come out right. Every decoder may take as many
-evaluations as there are positions, those that test or revise twice as many, and beside each is what `recommend` names for
-as many evaluations as it took, rounded up.
+evaluations as there are positions, those that test or revise twice as many (`PUNT` also four times). Beside each is what
+`recommend` names for as many evaluations as it took, rounded up.
 
 Two rules, fixed before the first run, for a decoder to take a row of `recommend`. On small oracles: its KL is below that of
 `auto` at as many evaluations on at least two of three, and nowhere twice above it. On text: its nll and its entropy are
@@ -33,17 +33,18 @@ from thetaleap.reproduction.sums import answer_of, questions
 from thetaleap.training.sums import problems, result_of
 
 NFE_DRAWS = 2000
+BUDGETED: list[Method] = [
+    tl.Tweedie(tl.FixedCount("even")),
+    tl.Tweedie(tl.Confidence(schedule="even")),
+    tl.Tweedie(tl.MarginConfidence("even")),
+    tl.Tweedie(tl.EntropyConfidence("even")),
+]
+"""Those that take what they are given."""
 
 
 def decoders(length: int) -> list[tuple[Method, int]]:
     """All of them, with the evaluations that each may take."""
     half = math.ceil(length / 2)
-    budgeted: list[Method] = [
-        tl.Tweedie(tl.FixedCount("even")),
-        tl.Tweedie(tl.Confidence(schedule="even")),
-        tl.Tweedie(tl.MarginConfidence("even")),
-        tl.Tweedie(tl.EntropyConfidence("even")),
-    ]
     caps: list[tuple[Method, int]] = [
         (tl.Tweedie(tl.Dilated()), length),
         (tl.Tweedie(tl.EntropyBounded(0.1)), length),
@@ -53,8 +54,9 @@ def decoders(length: int) -> list[tuple[Method, int]]:
         (tl.WINO(), 2 * length),
         (tl.JointThreshold(), 2 * length),
         (tl.PUNT(), 2 * length),
+        (tl.PUNT(), 4 * length),
     ]
-    return [*((one, length) for one in budgeted), *((one, half) for one in budgeted), *caps]
+    return [*((one, length) for one in BUDGETED), *((one, half) for one in BUDGETED), *caps]
 
 
 def named(solver: Method, nfe: int, length: int) -> str:
@@ -118,6 +120,8 @@ def sampled(model: Any, measure: Measure, names: list[str], num: int, some: list
         out = tl.sample(model, solver, nfe=nfe, num=num, progress=False)
         used = float(out.nfe.double().mean())
         budget = math.ceil(used - 1e-9)
+        if budget >= model.length:  # then auto is exact
+            known[budget] = ["one at a time"] * len(names)
         if budget not in known:
             advice = tl.recommend(model, budget)
             auto = tl.sample(model, advice.solver, nfe=budget, grid=advice.grid, num=num, progress=False)
@@ -143,7 +147,10 @@ def text(num: int) -> None:
     reference = exact_sampling(model, 64).draw(model, num, seed=1)
     yardstick = by_reference(model, reference, "exact samples", seed=1)
     print(f"\n**shakespeare**, {num} samples of 256 characters\n")
-    some = [pair for pair in decoders(model.length) if pair[1] != 128]
+    half = model.length // 2
+    caps = [pair for pair in decoders(model.length) if pair[1] != half and pair[0] not in BUDGETED]
+    some: list[tuple[Method, int]] = [(BUDGETED[0], model.length), *((one, 64) for one in BUDGETED)]
+    some += dict.fromkeys((solver, min(cap, model.length)) for solver, cap in caps)
     some += [(tl.SemiAutoregressive(), 64), (tl.Blocks(tl.Tweedie(tl.Threshold(0.9)), 32), 256)]
     sampled(model, yardstick.measure, ["nll", "entropy_gap", "ngrams"], num, some)
 

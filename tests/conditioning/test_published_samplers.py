@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 
@@ -30,14 +31,20 @@ def even(room: int, steps: int) -> list[int]:
 
 
 def llada_generate(
-    model: Any, prompt: list[int], steps: int, block_length: int, scale: float = 0.0, temperature: float = 0.0
+    model: Any,
+    prompt: list[int],
+    steps: int,
+    block_length: int,
+    scale: float = 0.0,
+    temperature: float = 0.0,
+    new: int = NEW,
 ) -> Tensor:
     """Nie et al. 2025: blocks from left to right; in each an equal number of steps, and of tokens in each step, the first
     ones taking the remainder. Draw all masked positions with Gumbel noise at the temperature, and keep the surest by the
     softmax of the logits as they are. With a scale, ``l_u + (1 + scale)(l_c - l_u)``, where l_u does not see the prompt."""
     mask, given = model.process.mask, len(prompt)
-    x = torch.tensor([*prompt, *[mask] * NEW])
-    blocks = NEW // block_length
+    x = torch.tensor([*prompt, *[mask] * new])
+    blocks = new // block_length
     for block in range(blocks):
         end = given + (block + 1) * block_length
         for count in even(block_length, steps // blocks):
@@ -86,7 +93,7 @@ def dream_generate(model: Any, prompt: list[int], steps: int, alg: str, top_p: f
 
 def some_prompts(count: int) -> list[list[int]]:
     made = torch.Generator().manual_seed(7)
-    return [torch.randint(6, 22, (size,), generator=made).tolist() for size in torch.arange(count) % 7 + 1]
+    return [torch.randint(6, 22, (size,), generator=made).tolist() for size in (n % 7 + 1 for n in range(count))]
 
 
 WORDS, REACH = 24, 6
@@ -218,16 +225,9 @@ def test_llada_in_law(temperature: float, steps: int, block: int, remasking: str
 
 def test_the_literal_algorithm_draws_that_law() -> None:
     """Gumbel noise and all: 4000 draws of `llada_generate` by chi-square, false alarm 1e-7."""
-    import scipy.stats
-
-    global NEW
     torch.manual_seed(0)
     law = law_of(2, 4, 0.5, "low_confidence").ravel()
-    before, NEW = NEW, 4
-    try:
-        drawn = [llada_generate(LITTLE, [], 2, 4, temperature=0.5) for _ in range(4000)]
-    finally:
-        NEW = before
+    drawn = [llada_generate(LITTLE, [], 2, 4, temperature=0.5, new=4) for _ in range(4000)]
     codes = (torch.stack(drawn) * torch.tensor([27, 9, 3, 1])).sum(1)
     counts, often = np.bincount(codes.numpy(), minlength=81), law > 5 / 4000
     seen, wanted = (np.append(each[often], each[~often].sum()) for each in (counts, 4000 * law))
