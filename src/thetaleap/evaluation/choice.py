@@ -197,7 +197,11 @@ def make_planner(text: str) -> Planner:
     first = next(iter(parameters(planner).values()), None)
     if first is None:
         raise ValueError(f"planner={text!r}: {name} takes nothing behind a colon")
-    return planner(**{first.name: first.read("planner", rest, text)})
+    value = first.read("planner", rest, text)
+    try:
+        return planner(**{first.name: value})
+    except ValueError as error:  # which names the hyper-parameter: another option may be called so
+        raise ValueError(f"planner={text!r}: its {first.name} {str(error).partition(': ')[2]}") from None
 
 
 def flag(name: str) -> str:
