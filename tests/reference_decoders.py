@@ -201,7 +201,7 @@ def _independent(truth: Truth, x: State, drawn: dict[int, int], epsilon: float) 
     return keep, cost
 
 
-def certain(measure: Callable[[np.ndarray], float], counts: list[int]) -> np.ndarray | Callable[[Truth], np.ndarray]:
+def certain(measure: Callable[[np.ndarray], float], counts: list[int]) -> Callable[[Truth], np.ndarray]:
     """So many positions in each step, the most certain first."""
 
     def law(truth: Truth) -> np.ndarray:

@@ -52,6 +52,11 @@ CASES = {
     "sample chain64 --nfe 8 --solver euler --theta 0.5": ("--theta 0.5: euler has no such option", "it has none"),
     "sample chain64 --nfe 8 --solver tau-leaping --align cyclic": ("--align cyclic: ", "it has --rule"),
     "sample chain64 --nfe 8 --solver first-hitting": ("--nfe 8: FirstHitting spends", "leave --nfe out"),
+    "sample chain64 --nfe 8 --solver tweedie --planner threshold:2": (
+        "--planner threshold:2: ",
+        "its threshold must lie in (0, 1]",
+    ),
+    "sample chain64 --nfe 8 --solver wino --wide-in-thres 0": ("--wide-in-thres 0: ", "must lie in (0, 1]"),
     "sample chain64 --nfe 8 --solver tweedie --planner fixedcount": ("--planner fixedcount: ", "'fixed-count'?"),
     "sample chain64 --nfe 8 --solver tweedie --grid unifrom": ("--grid unifrom: ", "did you mean 'uniform'?"),
     "sample chain64 --nfe 8 --solver tweedie --delta 2": ("--delta 2: ", "give a time in [0, 1)"),

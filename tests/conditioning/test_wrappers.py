@@ -19,6 +19,7 @@ from thetaleap.conditioning.wrappers import Guided
 from thetaleap.core.evaluation import Denoiser, Evaluation
 from thetaleap.core.reverse import Reverse
 from thetaleap.models.tokenizers import Letters
+from thetaleap.planners.ordered import Ordered
 from thetaleap.sampling import plan
 from thetaleap.solvers import Solver
 
@@ -239,7 +240,7 @@ KNOWN = [
     for solver in SOLVERS
     if isinstance(solver, tl.TauLeaping | tl.Euler | tl.ExponentialTrapezoidal | tl.Multistep)
     or solver in EXACT
-    or (isinstance(solver, tl.Tweedie) and not isinstance(solver.planner, tl.Confidence | tl.EntropyBounded))
+    or (isinstance(solver, tl.Tweedie) and isinstance(solver.planner, tl.Bernoulli | Ordered))
     or (isinstance(solver, tl.SemiAutoregressive) and solver.order == "random")
 ]
 """Solvers of masked processes which do not ask the model who goes."""

@@ -86,10 +86,13 @@ def find(comparison: Comparison, contender: str, budget: int | None) -> Row:
 def test_default_contenders_fit_the_process() -> None:
     masked, moving = (default_contenders(tl.load(name)) for name in ("cube3", "cube3-uniform"))
     first = ["euler", "tau-leaping", "tweedie", "rk2", "trapezoidal", "trapezoidal-paper", "exponential-trapezoidal"]
-    planned = ["fixed-count", "low-discrepancy", "confidence", "entropy-bounded"]
+    first += ["multistep", "adams-bashforth"]
+    revising = ["wino", "joint-threshold", "punt"]
+    planned = ["fixed-count", "low-discrepancy", "dilated", "confidence", "margin-confidence", "entropy-confidence"]
+    planned += ["entropy-bounded", "threshold", "factor", "klass"]
     decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting"]
-    assert list(masked) == ["auto", *first, "multistep", "adams-bashforth", *planned, *decoders]
-    assert list(moving) == ["auto", *first, "multistep", "adams-bashforth", "uniformization"]
+    assert list(masked) == ["auto", *first, *revising, *planned, *decoders]
+    assert list(moving) == ["auto", *first, "uniformization"]
     assert all(one.grid is None for one in masked.values())
     grid = moving["tweedie"].grid
     assert grid is not None

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ..core.fields import parameters
 from ..evaluation.advice import ADVICE
-from ..registry import ADAPTERS, BUILT_IN, SOLVERS, Entry, models
+from ..registry import ADAPTERS, BUILT_IN, PLANNERS, SOLVERS, Entry, models
 from .base import table_of
 
 
@@ -46,9 +46,15 @@ def list_solvers() -> None:
     chosen = table_of("auto takes", "for models that are")
     for one in ADVICE.values():
         chosen.add_row(f"[cyan]{escape(one.solver)}[/]", escape(one.when))
-    Console().print(table)
-    Console().print()
-    Console().print(chosen)
+    planners = table_of("planner", "class and defaults, for --planner NAME or NAME:VALUE")
+    for name, entry in PLANNERS.items():
+        try:
+            planners.add_row(name, f"[cyan]{escape(described(entry).call)}[/]")
+        except ImportError as error:
+            planners.add_row(name, escape(str(error)))
+    for part in (table, planners, chosen):
+        Console().print(part)
+        Console().print()
 
 
 def advice_markdown() -> str:
@@ -106,14 +112,14 @@ def from_class(made: type) -> Description:
         return written(value) if isinstance(value, tuple(base for base, _ in PARTS.values())) else repr(value)
 
     found = {name: "" if one.default is MISSING else shown(one.default) for name, one in parameters(made).items()}
-    said = (getattr(made, name) for name in ("evaluations", "processes", "when"))
-    return Description(made.__name__, found, *said)
+    said = {"evaluations": None, "processes": "masked", "when": ""}
+    return Description(made.__name__, found, *(getattr(made, name, other) for name, other in said.items()))
 
 
 def from_source(entry: Entry) -> Description:
     """The same, read from the file. Classes of the registry say all of it themselves, in plain values."""
     made = entry.target.source()
-    said: dict[str, Any] = {"processes": "any"}
+    said: dict[str, Any] = {"evaluations": None, "processes": "any", "when": ""}
     defaults: dict[str, str] = {}
     for node in made.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -35,7 +35,7 @@ class Knob:
         if self.least is not None:
             return f"at least {self.least}"
         if self.low is None:
-            return " or ".join(self.choices)
+            return "True or False" if self.kind is bool else " or ".join(self.choices)
         if math.isinf(self.high):
             return f"{'at least' if self.closed else 'above'} {self.low:g}"
         ends = "[" if self.closed in ("low", "both") else "(", "]" if self.closed in ("high", "both") else ")"

@@ -233,7 +233,11 @@ def make(kind: str, text: str) -> Any:
     first = next(iter(parameters(found).values()), None)
     if first is None:
         raise ValueError(f"{kind}={text!r}: {name} takes nothing behind a colon")
-    return found(**{first.name: first.read(kind, rest, text)})
+    value = first.read(kind, rest, text)
+    try:
+        return found(**{first.name: value})
+    except ValueError as error:  # which names the hyper-parameter: another option may be called so
+        raise ValueError(f"{kind}={text!r}: its {first.name} {str(error).partition(': ')[2]}") from None
 
 
 def flag(name: str) -> str:

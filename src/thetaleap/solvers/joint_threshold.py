@@ -31,7 +31,8 @@ class JointThreshold(Solver):
 
     threshold: float = knob(0.7, "How sure to be of a token to unmask it", low=0, high=1, closed="high")
     edit_threshold: float = knob(0.5, "How sure to be of a token to replace another", low=0, high=1, closed="both")
-    evaluations, processes = 1, "masked"
+    evaluations = 1
+    processes = "masked"
     when = "text: unmask what is sure, and edit what was written (LLaDA2.1)"
 
     def absorbing(self, process: Process) -> bool:

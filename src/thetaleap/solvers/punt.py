@@ -34,7 +34,8 @@ class PUNT(Solver):
     """
 
     epsilon: float = knob(0.01, "Nats by which a position may depend on those unmasked with it", low=0)
-    evaluations, processes = 1, "masked"
+    evaluations = 1
+    processes = "masked"
     when = "positions that test as independent, at log2(n) evaluations more"
 
     def begin(self, reverse: Reverse, x: Tensor, stops: Tensor, noise: Noise) -> Memory:

@@ -37,7 +37,8 @@ class WINO(Solver):
 
     wide_in_thres: float = knob(0.6, "How sure to be of a token to accept it", low=0, high=1, closed="high")
     narrow_out_thres: float = knob(0.9, "How sure to be of a token to leave it", low=0, high=1, closed="high")
-    evaluations, processes = 1, "masked"
+    evaluations = 1
+    processes = "masked"
     when = "text: accept many tokens, verify them, revoke the doubtful ones"
 
     def begin(self, reverse: Reverse, x: Tensor, stops: Tensor, noise: Noise) -> Memory:
