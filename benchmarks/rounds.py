@@ -3,7 +3,7 @@
 `python -m benchmarks.rounds table [NUM] [MODEL ...]` draws samples with several windows, and checks that they are those
 of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure` draws
 docs/rounds.png: rounds against length. `clock [MODEL ...]` times a small recurrent network, and what a batch of it, or of other models, costs. `coupling` times
-single draws.
+single draws; `rounding [NUM]` compares samples of a float32 network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import torch
 from torch import Tensor, nn
 
@@ -29,6 +28,7 @@ from thetaleap.control.base import Method, control_of
 from thetaleap.control.pilots import counted
 from thetaleap.core.evaluation import Dense
 from thetaleap.core.noise import Draw, Stream
+from thetaleap.evaluation.figures import budget_axis, panels, write_png
 from thetaleap.models.examples import _sharp, _simplex
 from thetaleap.models.oracles import Oracle
 
@@ -136,35 +136,41 @@ def mixture(length: int) -> Any:
     return tl.oracles.mixture(_simplex(3, 4), _simplex(4, 4, 1, 6).expand(4, length, 6))
 
 
-CURVES: list[tuple[str, Callable[[int], Any], Method]] = [
-    ("Markov chain, low discrepancy", chain, LOW),
-    ("Markov chain, random order", chain, RANDOM),
-    ("Ising strip, random order", strip, RANDOM),
-    ("mixture, random order", mixture, RANDOM),
+CURVES: list[tuple[str, str, Callable[[int], Any], Method]] = [
+    ("chain, random order", "#0072B2", chain, RANDOM),
+    ("chain, low discrepancy", "#56B4E9", chain, LOW),
+    ("Ising strip, random order", "#D55E00", strip, RANDOM),
+    ("mixture, random order", "#009E73", mixture, RANDOM),
 ]
 
 
 def figure() -> None:
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    drawing, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    for name, make, solver in CURVES:
+    drawing, ((axis,),) = panels(7, 4.4, 1, 1)
+    ends = {"one after the other: d": (LENGTHS[-1], "0.5"), "square root of d": (math.sqrt(LENGTHS[-1]), "0.2")}
+    axis.plot(LENGTHS, LENGTHS, ":", color="0.5")
+    axis.plot(LENGTHS, [math.sqrt(length) for length in LENGTHS], "--", color="0.2")
+    for name, colour, make, solver in CURVES:
         found = []
         for length in LENGTHS:
-            model, num = make(length), max(2, min(16, 4096 // length))
+            model, num = make(length), max(2, min(16, 1024 // length))
             grid = counted(model, [1] * length)
             out = tl.sample(model, solver, grid=grid, num=num, window="auto", memory=2**36, batch_size=num)
             found.append(float(out.rounds.double().mean()))
             more = float(out.spent.double().mean()) / length
             print(f"{name}, d={length}, {num} samples: rounds {found[-1]:.1f}, {more:.2f} d evaluations", flush=True)
-        axis.loglog(LENGTHS, found, "o-", base=2, label=name)
-    axis.loglog(LENGTHS, LENGTHS, "k:", base=2, label="one after the other: d")
-    axis.loglog(LENGTHS, [math.sqrt(length) for length in LENGTHS], "k--", base=2, label="square root of d")
-    axis.set(xlabel="positions d", ylabel="rounds, window = auto", title="Exact samples, one position at a time")
-    axis.legend(frameon=False)
-    axis.grid(alpha=0.3)
-    drawing.savefig(FIGURE, dpi=80)
+        axis.plot(LENGTHS, found, "o-", color=colour)
+        ends[name] = (found[-1], colour)
+    axis.set_yscale("log", base=2)
+    axis.set_ylabel("rounds, window = auto")
+    axis.set_title("Exact samples, one position at a time", loc="left", fontsize=10)
+    budget_axis(axis, LENGTHS, "positions d")
+    height = 0.0
+    for name, (y, colour) in sorted(ends.items(), key=lambda one: one[1][0]):  # pushed apart where they would overlap
+        height = max(math.log2(y), height + 0.55)
+        axis.annotate(
+            name, (1.02, 2**height), xycoords=("axes fraction", "data"), color=colour, va="center", fontsize=8
+        )
+    write_png(FIGURE, drawing)
 
 
 class Recurrent(nn.Module):
@@ -234,12 +240,34 @@ def coupling() -> None:
         print(f"a row of {states}:", ", ".join(f"{name} {cost:.3f} ms" for name, cost in costs.items()), flush=True)
 
 
+def rounding(num: int) -> None:
+    """Whether a network that rounds otherwise in other batches gives other samples: with windows, and one at a time."""
+    torch.set_num_threads(1)
+    model, plain = tl.load("sums"), tl.sample("sums", exact=True, window=1, num=num, batch_size=num)
+    for window in (16, "auto"):
+        ahead = tl.sample(model, exact=True, window=window, num=num, batch_size=num)
+        print(f"sums, window {window}: {int((ahead.x != plain.x).any(1).sum())} of {num} samples differ", flush=True)
+    x, t = plain.x[:16].clone(), torch.tensor(0.5, dtype=torch.float64)
+    x[:, ::2] = model.process.mask or 0
+    with torch.no_grad():
+        every = torch.arange(x.numel())
+        whole = torch.softmax(model(x, t).logits(every).double(), 1)
+        alone = torch.cat([torch.softmax(model(row[None], t).logits(every[: len(row)]).double(), 1) for row in x])
+    print(f"probabilities in a batch of 16 and alone differ by at most {float((whole - alone).abs().max()):.0e}")
+
+
 def main() -> None:
     kind, *given = sys.argv[1:] or ["table"]
     num = next((int(one) for one in given if one.isdigit()), 32)
     every = list(dict.fromkeys(row.model for row in ROWS)) if kind == "table" else []
     names = [one for one in given if not one.isdigit()] or every
-    {"table": lambda: table(num, names), "figure": figure, "clock": lambda: clock(names), "coupling": coupling}[kind]()
+    {
+        "table": lambda: table(num, names),
+        "figure": figure,
+        "clock": lambda: clock(names),
+        "coupling": coupling,
+        "rounding": lambda: rounding(num),
+    }[kind]()
 
 
 if __name__ == "__main__":
