@@ -1,9 +1,9 @@
 """Exact samples in few rounds: rounds and evaluations by window, against the length, and on the clock.
 
 `python -m benchmarks.rounds table [NUM] [MODEL ...]` draws samples with several windows, and checks that they are those
-of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure` draws
-docs/rounds.png: rounds against length. `clock [MODEL ...]` times a small recurrent network, and what a batch of it, or of other models, costs. `coupling` times
-single draws; `rounding [NUM]` compares samples of a float32 network.
+of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure [LENGTH ...]` draws
+docs/rounds.png: rounds against length. `clock` times a small recurrent network; `batches MODEL ...` what a batch
+costs. `coupling` times single draws; `rounding [NUM]` compares samples of a float32 network.
 """
 
 from __future__ import annotations
@@ -144,26 +144,26 @@ CURVES: list[tuple[str, str, Callable[[int], Any], Method]] = [
 ]
 
 
-def figure() -> None:
+def figure(lengths: list[int]) -> None:
     drawing, ((axis,),) = panels(7, 4.4, 1, 1)
-    ends = {"one after the other: d": (LENGTHS[-1], "0.5"), "square root of d": (math.sqrt(LENGTHS[-1]), "0.2")}
-    axis.plot(LENGTHS, LENGTHS, ":", color="0.5")
-    axis.plot(LENGTHS, [math.sqrt(length) for length in LENGTHS], "--", color="0.2")
+    ends = {"one after the other: d": (lengths[-1], "0.5"), "square root of d": (math.sqrt(lengths[-1]), "0.2")}
+    axis.plot(lengths, lengths, ":", color="0.5")
+    axis.plot(lengths, [math.sqrt(length) for length in lengths], "--", color="0.2")
     for name, colour, make, solver in CURVES:
         found = []
-        for length in LENGTHS:
+        for length in lengths:
             model, num = make(length), max(2, min(16, 1024 // length))
             grid = counted(model, [1] * length)
             out = tl.sample(model, solver, grid=grid, num=num, window="auto", memory=2**36, batch_size=num)
             found.append(float(out.rounds.double().mean()))
             more = float(out.spent.double().mean()) / length
             print(f"{name}, d={length}, {num} samples: rounds {found[-1]:.1f}, {more:.2f} d evaluations", flush=True)
-        axis.plot(LENGTHS, found, "o-", color=colour)
+        axis.plot(lengths, found, "o-", color=colour)
         ends[name] = (found[-1], colour)
     axis.set_yscale("log", base=2)
     axis.set_ylabel("rounds, window = auto")
     axis.set_title("Exact samples, one position at a time", loc="left", fontsize=10)
-    budget_axis(axis, LENGTHS, "positions d")
+    budget_axis(axis, lengths, "positions d")
     height = 0.0
     for name, (y, colour) in sorted(ends.items(), key=lambda one: one[1][0]):  # pushed apart where they would overlap
         height = max(math.log2(y), height + 0.55)
@@ -196,18 +196,24 @@ def seconds(run: Callable[[], object], times: int = 5) -> float:
     return statistics.median(taken)
 
 
-def clock(names: list[str]) -> None:
+def batches(models: dict[str, Any]) -> None:
+    """What a batch costs."""
     torch.set_num_threads(1)
+    for name, model in models.items():
+        costs = []
+        for batch in (1, 4, 8, 16, 64):
+            x = torch.full((batch, model.length), model.process.mask or 0)
+            with torch.no_grad():
+                run = partial(model, x, torch.tensor(0.5, dtype=torch.float64))
+                costs.append(seconds(run, 3))
+        print(f"{name}: a batch of 1 / 4 / 8 / 16 / 64 takes", " / ".join(f"{1e3 * cost:.1f}" for cost in costs), "ms")
+
+
+def clock() -> None:
     torch.manual_seed(0)
     network = Recurrent(32, 32).eval()
     model = tl.from_network(tl.Masked(32), network=network, length=256, shape=(256,), time_free=True)
-    for name, one in {"recurrent": model, **{name: tl.load(name) for name in names}}.items():
-        costs = []
-        for batch in (1, 4, 8, 16, 64):
-            x = torch.full((batch, one.length), one.process.mask or 0)
-            with torch.no_grad():
-                costs.append(seconds(lambda x=x, one=one: one(x, torch.tensor(0.5, dtype=torch.float64))))
-        print(f"{name}: a batch of 1 / 4 / 8 / 16 / 64 takes", " / ".join(f"{1e3 * cost:.1f}" for cost in costs), "ms")
+    batches({"recurrent": model})
     ways: dict[str, dict[str, Any]] = {"first-hitting": {"solver": tl.FirstHitting()}}
     ways |= {f"window {window}": {"exact": True, "window": window} for window in (1, 16, "auto")}
     for n in (0, 1, 2):
@@ -263,8 +269,9 @@ def main() -> None:
     names = [one for one in given if not one.isdigit()] or every
     {
         "table": lambda: table(num, names),
-        "figure": figure,
-        "clock": lambda: clock(names),
+        "figure": lambda: figure([int(one) for one in given] or LENGTHS),
+        "clock": clock,
+        "batches": lambda: batches({name: tl.load(name) for name in names}),
         "coupling": coupling,
         "rounding": lambda: rounding(num),
     }[kind]()
