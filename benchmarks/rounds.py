@@ -152,7 +152,7 @@ def figure(lengths: list[int]) -> None:
     for name, colour, make, solver in CURVES:
         found = []
         for length in lengths:
-            model, num = make(length), max(2, min(16, 1024 // length))
+            model, num = make(length), max(2, min(8, 1024 // length))
             grid = counted(model, [1] * length)
             out = tl.sample(model, solver, grid=grid, num=num, window="auto", memory=2**36, batch_size=num)
             found.append(float(out.rounds.double().mean()))
