@@ -1,9 +1,9 @@
 """Exact samples in few rounds: rounds and evaluations by window, against the length, and on the clock.
 
 `python -m benchmarks.rounds table [NUM] [MODEL ...]` draws samples with several windows, and checks that they are those
-of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure` draws
-docs/rounds.png: rounds against length. `clock` times a small recurrent network, and what a batch costs. `coupling` times
-single draws.
+of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure [LENGTH ...]` draws
+docs/rounds.png: rounds against length. `clock` times a small recurrent network; `batches MODEL ...` what a batch
+costs. `coupling` times single draws; `rounding [NUM]` compares samples of a float32 network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +28,9 @@ from thetaleap.control.base import Method, control_of
 from thetaleap.control.pilots import counted
 from thetaleap.core.evaluation import Dense
 from thetaleap.core.noise import Draw, Stream
+from thetaleap.evaluation.figures import budget_axis, panels, write_png
 from thetaleap.models.examples import _sharp, _simplex
+from thetaleap.models.oracles import Oracle
 
 FIGURE = Path("docs") / "rounds.png"
 LENGTHS = [64, 256, 1024, 4096]
@@ -92,23 +93,26 @@ def table(num: int, names: list[str]) -> None:
     for row in ROWS:
         if row.model not in names:
             continue
-        model = Kept(tl.load(row.model, **({"length": 119} if row.model == "antiberty" else {})))
+        model: Any = Kept(tl.load(row.model, **({"length": 119} if row.model == "antiberty" else {})))
         uniform = tl.grids.alpha_power(model.process.schedule, 2.0)
         times = sampling.plan(model, row.order, grid=uniform, steps=row.steps) if row.steps else None
         times = counted(model, [row.each] * (model.length // row.each)) if times is None else times
         found: dict[Any, list[tuple[float, float]]] = {window: [] for window in row.windows}
-        for n in range(num):
-            run = partial(parallel.run, model, control_of(row.order), times, Stream(0, n, 1, race=row.race))
+        batch = num if isinstance(model.model, Oracle) else 1
+        for n in range(0, num, batch):
+            run = partial(parallel.run, model, control_of(row.order), times, Stream(0, n, batch, race=row.race))
             ends = []
             with torch.no_grad():
                 for window in (1, *row.windows):  # 1 first: what it comes to is then there for the others
                     *_, state = run(window=window)
                     ends.append(state.x)
-                    found.setdefault(window, []).append((int(state.reverse.rounds), int(state.reverse.spent)))
-            assert all(torch.equal(one, ends[0]) for one in ends), f"{row}: sample {n} differs"
+                    counts = (state.reverse.rounds.tolist(), state.reverse.spent.tolist())
+                    found.setdefault(window, []).extend(zip(*counts, strict=True))
+            assert all(torch.equal(one, ends[0]) for one in ends), f"{row}: samples from {n} on differ"
             model.answers.clear()
         for window in row.windows:
-            told(row, num, window, *torch.tensor(found[window], dtype=torch.float64).unbind(1), len(times) - 1)
+            rounds, spent = torch.tensor(found[window], dtype=torch.float64).unbind(1)
+            told(row, num, window, rounds, spent, len(times) - 1)
 
 
 def told(row: Row, num: int, window: Any, rounds: Tensor, spent: Tensor, steps: int) -> None:
@@ -132,82 +136,91 @@ def mixture(length: int) -> Any:
     return tl.oracles.mixture(_simplex(3, 4), _simplex(4, 4, 1, 6).expand(4, length, 6))
 
 
-CURVES: list[tuple[str, Callable[[int], Any], Method]] = [
-    ("Markov chain, low discrepancy", chain, LOW),
-    ("Markov chain, random order", chain, RANDOM),
-    ("Ising strip, random order", strip, RANDOM),
-    ("mixture, random order", mixture, RANDOM),
+CURVES: list[tuple[str, str, Callable[[int], Any], Method]] = [
+    ("chain, random order", "#0072B2", chain, RANDOM),
+    ("chain, low discrepancy", "#56B4E9", chain, LOW),
+    ("Ising strip, random order", "#D55E00", strip, RANDOM),
+    ("mixture, random order", "#009E73", mixture, RANDOM),
 ]
 
 
-def figure() -> None:
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    drawing, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    for name, make, solver in CURVES:
+def figure(lengths: list[int]) -> None:
+    drawing, ((axis,),) = panels(7, 4.4, 1, 1)
+    ends = {"one after the other: d": (lengths[-1], "0.5"), "square root of d": (math.sqrt(lengths[-1]), "0.2")}
+    axis.plot(lengths, lengths, ":", color="0.5")
+    axis.plot(lengths, [math.sqrt(length) for length in lengths], "--", color="0.2")
+    for name, colour, make, solver in CURVES:
         found = []
-        for length in LENGTHS:
-            model, num = make(length), max(2, min(16, 4096 // length))
+        for length in lengths:
+            model, num = make(length), max(2, min(8, 1024 // length))
             grid = counted(model, [1] * length)
             out = tl.sample(model, solver, grid=grid, num=num, window="auto", memory=2**36, batch_size=num)
             found.append(float(out.rounds.double().mean()))
             more = float(out.spent.double().mean()) / length
             print(f"{name}, d={length}, {num} samples: rounds {found[-1]:.1f}, {more:.2f} d evaluations", flush=True)
-        axis.loglog(LENGTHS, found, "o-", base=2, label=name)
-    axis.loglog(LENGTHS, LENGTHS, "k:", base=2, label="one after the other: d")
-    axis.loglog(LENGTHS, [math.sqrt(length) for length in LENGTHS], "k--", base=2, label="square root of d")
-    axis.set(xlabel="positions d", ylabel="rounds, window = auto", title="Exact samples, one position at a time")
-    axis.legend(frameon=False)
-    axis.grid(alpha=0.3)
-    drawing.savefig(FIGURE, dpi=80)
+        axis.plot(lengths, found, "o-", color=colour)
+        ends[name] = (found[-1], colour)
+    axis.set_yscale("log", base=2)
+    axis.set_ylabel("rounds, window = auto")
+    axis.set_title("Exact samples, one position at a time", loc="left", fontsize=10)
+    budget_axis(axis, lengths, "positions d")
+    height = 0.0
+    for name, (y, colour) in sorted(ends.items(), key=lambda one: one[1][0]):  # pushed apart where they would overlap
+        height = max(math.log2(y), height + 0.55)
+        axis.annotate(
+            name, (1.02, 2**height), xycoords=("axes fraction", "data"), color=colour, va="center", fontsize=8
+        )
+    write_png(FIGURE, drawing)
 
 
 class Recurrent(nn.Module):
-    """One recurrent layer in both directions: its steps follow each other, whatever the batch."""
+    """Two recurrent layers in both directions: their steps follow each other, whatever the batch."""
 
     def __init__(self, states: int, width: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(states + 1, width)
-        self.layer = nn.GRU(width, width, batch_first=True, bidirectional=True)
-        self.head = nn.Linear(4 * width, states)
+        self.layers = nn.GRU(width, width, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * width, states)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        hidden = self.layer(self.embed(x))[0]
-        before, after = hidden.chunk(2, 2)
-        # what is about a position comes from its left and from its right
-        around = [nn.functional.pad(before, (0, 0, 1, 0))[:, :-1], nn.functional.pad(after, (0, 0, 0, 1))[:, 1:]]
-        return 4 * self.head(torch.cat([*around, *around], 2))
+        return 8 * self.head(self.layers(self.embed(x))[0])
 
 
 def seconds(run: Callable[[], object], times: int = 5) -> float:
+    """Of one processor, which other programs do not lengthen: all is run in one thread."""
     taken = []
     for _ in range(times):
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        taken.append(time.perf_counter() - start)
+        taken.append(time.process_time() - start)
     return statistics.median(taken)
 
 
-def clock() -> None:
+def batches(models: dict[str, Any]) -> None:
+    """What a batch costs."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    network = Recurrent(32, 64).eval()
-    model = tl.from_network(tl.Masked(32), network=network, length=256, shape=(256,), time_free=True)
-    for name, one in (("recurrent", model), ("shakespeare", tl.load("shakespeare"))):
+    for name, model in models.items():
         costs = []
-        for batch in (1, 4, 16, 64):
-            x = torch.full((batch, one.length), one.process.mask or 0)
+        for batch in (1, 4, 8, 16, 64):
+            x = torch.full((batch, model.length), model.process.mask or 0)
             with torch.no_grad():
-                costs.append(seconds(lambda x=x, one=one: one(x, torch.tensor(0.5, dtype=torch.float64))))
-        print(f"{name}: a batch of 1 / 4 / 16 / 64 takes", " / ".join(f"{1e3 * cost:.1f}" for cost in costs), "ms")
-    ways = {"first-hitting": {"solver": tl.FirstHitting()}, "window 1": {"exact": True, "window": 1}}
+                run = partial(model, x, torch.tensor(0.5, dtype=torch.float64))
+                costs.append(seconds(run, 3))
+        print(f"{name}: a batch of 1 / 4 / 8 / 16 / 64 takes", " / ".join(f"{1e3 * cost:.1f}" for cost in costs), "ms")
+
+
+def clock() -> None:
+    torch.manual_seed(0)
+    network = Recurrent(32, 32).eval()
+    model = tl.from_network(tl.Masked(32), network=network, length=256, shape=(256,), time_free=True)
+    batches({"recurrent": model})
+    ways: dict[str, dict[str, Any]] = {"first-hitting": {"solver": tl.FirstHitting()}}
+    ways |= {f"window {window}": {"exact": True, "window": window} for window in (1, 16, "auto")}
     for n in (0, 1, 2):
-        for name, how in {**ways, "window 16": {"exact": True, "window": 16}, "auto": {"exact": True}}.items():
-            start = time.perf_counter()
-            out = tl.sample(model, seed=n, **how)
-            taken, rounds, spent = time.perf_counter() - start, int(out.rounds), int(out.spent)
-            print(f"{name}: {taken:.2f} s, {rounds} rounds, {spent} evaluations", flush=True)
+        for name, how in ways.items():
+            out: list[tl.Samples] = []
+            taken = seconds(lambda how=how, n=n, out=out: out.append(tl.sample(model, seed=n, **how)), 1)
+            print(f"{name}: {taken:.2f} s, {int(out[0].rounds)} rounds, {int(out[0].spent)} evaluations", flush=True)
 
 
 def coupling() -> None:
@@ -233,11 +246,35 @@ def coupling() -> None:
         print(f"a row of {states}:", ", ".join(f"{name} {cost:.3f} ms" for name, cost in costs.items()), flush=True)
 
 
+def rounding(num: int) -> None:
+    """Whether a network that rounds otherwise in other batches gives other samples: with windows, and one at a time."""
+    torch.set_num_threads(1)
+    model, plain = tl.load("sums"), tl.sample("sums", exact=True, window=1, num=num, batch_size=num)
+    for window in (16, "auto"):
+        ahead = tl.sample(model, exact=True, window=window, num=num, batch_size=num)
+        print(f"sums, window {window}: {int((ahead.x != plain.x).any(1).sum())} of {num} samples differ", flush=True)
+    x, t = plain.x[:16].clone(), torch.tensor(0.5, dtype=torch.float64)
+    x[:, ::2] = model.process.mask or 0
+    with torch.no_grad():
+        every = torch.arange(x.numel())
+        whole = torch.softmax(model(x, t).logits(every).double(), 1)
+        alone = torch.cat([torch.softmax(model(row[None], t).logits(every[: len(row)]).double(), 1) for row in x])
+    print(f"probabilities in a batch of 16 and alone differ by at most {float((whole - alone).abs().max()):.0e}")
+
+
 def main() -> None:
     kind, *given = sys.argv[1:] or ["table"]
     num = next((int(one) for one in given if one.isdigit()), 32)
-    names = [one for one in given if not one.isdigit()] or list(dict.fromkeys(row.model for row in ROWS))
-    {"table": lambda: table(num, names), "figure": figure, "clock": clock, "coupling": coupling}[kind]()
+    every = list(dict.fromkeys(row.model for row in ROWS)) if kind == "table" else []
+    names = [one for one in given if not one.isdigit()] or every
+    {
+        "table": lambda: table(num, names),
+        "figure": lambda: figure([int(one) for one in given] or LENGTHS),
+        "clock": clock,
+        "batches": lambda: batches({name: tl.load(name) for name in names}),
+        "coupling": coupling,
+        "rounding": lambda: rounding(num),
+    }[kind]()
 
 
 if __name__ == "__main__":

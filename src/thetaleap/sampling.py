@@ -147,8 +147,9 @@ def sample(
         window: run ahead of the network by guessing what it will say, have up to so many guessed states of each sample
             evaluated in one batch, and keep them as far as the guesses prove right: the same samples as with
             ``window=1``, in fewer rounds (``Samples.rounds``) and with more evaluations (``Samples.spent``). "auto"
-            guesses more as long as its guesses hold, and never spends more than twice the evaluations of ``window=1``.
-            Without a window values are drawn by other random numbers: other samples of the same law.
+            guesses more as long as its guesses hold, and never spends more than twice the evaluations of ``window=1``
+            (and 16 more at most, where samples are finished before their grid ends). Without a window values are drawn
+            by other random numbers: other samples of the same law.
         exact: draw one position at a time, instead of giving a solver, in an order and with a window that need few
             rounds: van der Corput's order on a line, otherwise a random one. What is exact is the law of drawing so:
             the model's own, where its conditionals are those of one law; for a network, whose conditionals may

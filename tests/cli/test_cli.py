@@ -115,6 +115,50 @@ def test_budget_and_grid(tmp_path: Path, given: dict[str, Any]) -> None:
     np.testing.assert_array_equal(np.load(out), expected.x.numpy())
 
 
+def test_exact_samples_in_windows(tmp_path: Path) -> None:
+    """As in Python; the card says how, and the summary in how many rounds."""
+    out, ways = tmp_path / "x.jsonl", {"--exact": {"exact": True}, "--exact --window 4": {"exact": True, "window": 4}}
+    for args, given in ways.items():
+        text = ran("sample", "chain64", *args.split(), "--num", 2, "--out", out, "--force")
+        columns, card = files.read_columns(out)
+        expected = tl.sample("chain64", num=2, **given)
+        assert columns["tokens"].tolist() == expected.x.tolist()
+        assert (card["exact"], card["window"], card["solver"]) == (True, given.get("window", "auto"), SOLVER_OF_EXACT)
+        assert re.search(rf"^rounds +{expected.rounds.double().mean():.1f} per sample", text, re.M)
+        assert re.search(rf"^evaluated +{expected.spent.double().mean():.1f} per sample", text, re.M)
+    again = ("sample", "chain64", "--exact", "--first", 2, "--num", 1, "--out", out)
+    assert "--window 'auto' (the default): the samples in" in failed(*again)
+    ran(*again, "--window", 4)
+    args = ("sample", "chain64", "--solver", "multistep", "--nfe", 8, "--window", "3", "--num", 2)
+    ran(*args, "--out", tmp_path / "a.npy")
+    expected = tl.sample("chain64", tl.Multistep(), nfe=8, num=2, window=3)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected.x.numpy())
+
+
+SOLVER_OF_EXACT = repr(tl.Tweedie(tl.LowDiscrepancy()))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("--exact --nfe 4", "--nfe 4: --exact draws one position at a time; leave out one of the two"),
+        ("--exact --solver tweedie", "--solver tweedie: --exact draws one position at a time"),
+        ("--exact --theta 0.5", "--theta 0.5: --exact draws one position at a time"),
+        ("--exact --block 8", "--block 8: --exact draws one position at a time"),
+        ("--window 0", "--window 0: give a whole number, or auto"),
+        ("--window many", "--window many: give a whole number, or auto"),
+    ],
+)
+def test_wrong_windows(args: str, message: str) -> None:
+    assert message in failed("sample", "chain64", *args.split())
+
+
+def test_exact_needs_masks() -> None:
+    assert "--exact: draws one position after the other, which is for masked models" in failed(
+        "sample", "cube3-uniform", "--exact"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "nfe", "given"),
     [((), None, {}), (("--nfe", "5"), 5, {}), (("--template", "3 _ 4" + " 5" * 58), None, {"positions": 4})],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +381,20 @@ def test_a_run_can_be_repeated(chained: Comparison) -> None:
 def test_arguments_are_checked(contenders: Any, budgets: list[int], num: int, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         compare(tl.load("cube3"), contenders, budgets, num=num)
+
+
+def test_exact_samples_take_rounds_and_no_budget(tmp_path: Path) -> None:
+    """One position at a time is exact, whatever the order; rounds are a column, and evaluations where nothing is guessed."""
+    found = compare(tl.load("cube3"), ["tweedie", "exact", "first-hitting"], [2, 3], num=50, progress=False)
+    by_name = {(row.contender, row.budget): row for row in found.rows}
+    exact, first = by_name["exact", None], by_name["first-hitting", None]
+    assert exact.figures["kl"].value < 1e-9
+    assert (exact.nfe, first.nfe, first.rounds) == (3, 3, 3)
+    assert exact.rounds is not None
+    assert exact.rounds < 3
+    assert by_name["tweedie", 2].rounds == by_name["tweedie", 2].nfe
+    assert re.search(r"^contender +budget +rank +nfe +rounds ", found.text(), re.M)
+    found.save(tmp_path)
+    with (tmp_path / "comparison.csv").open() as file:
+        rows = {row["contender"]: row for row in csv.DictReader(file)}
+    assert float(rows["exact"]["rounds"]) == exact.rounds

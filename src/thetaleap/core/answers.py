@@ -30,31 +30,42 @@ LEAST = 60.0
 
 
 @dataclass(frozen=True)
-class Guessed:
-    """Conditionals of samples of which only some are `certain`.
+class Change:
+    """What wrong tokens did: sample ``of[k]`` goes without `share` of the step from ``before[k]`` to ``after[k]``."""
 
-    The others have stale answers. Where a token turned out to be another than was guessed, what it changed when it came
-    is taken back: sample ``of[k]`` goes without `share` of the step from ``before[k]`` to ``after[k]``, in logits. Some
-    may be in states that no run comes to, of which a network may have nothing to say: any value will do.
+    of: Int64[Tensor, " k"]
+    share: Float64[Tensor, " k"]
+    before: Gathered
+    after: Gathered
+
+    def undone(self, rows: Float[Tensor, "n S"], positions: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
+        """`rows` of logits at `positions` without it."""
+        sample, place = positions // self.before.length, positions % self.before.length
+        row, step = torch.nonzero(sample.unsqueeze(1) == self.of, as_tuple=True)
+        places = step * self.before.length + place[row]
+        added = _finite(self.after.logits(places)) - _finite(self.before.logits(places))
+        return _finite(rows).index_add(0, row, -added * self.share[step].to(added).unsqueeze(1))
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """Conditionals of samples of which only some are `certain`; the others have stale answers, without a `change`.
+
+    Some may be in states that no run comes to, of which a network may have nothing to say: any value will do.
     """
 
     answers: Gathered
     certain: Bool[Tensor, " b"]
-    of: Int64[Tensor, " k"]
-    share: Float[Tensor, " k"]
-    before: Gathered
-    after: Gathered
+    change: Change | None = None
 
     def logits(self, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
-        rows, sample = self.answers.logits(positions), positions // self.answers.length
-        if len(self.of):
-            row, step = torch.nonzero(sample.unsqueeze(1) == self.of, as_tuple=True)
-            places = step * self.answers.length + positions[row] % self.answers.length
-            taken = _finite(self.after.logits(places)) - _finite(self.before.logits(places))
-            changed = _finite(rows).index_add(0, row, taken * -self.share[step].to(taken).unsqueeze(1))
-            rows = torch.where(self.certain[sample].unsqueeze(1), rows, changed)
-        wild = ~self.certain[sample] & ~torch.isfinite(rows.amax(1))
-        return torch.where(wild.unsqueeze(1), 0.0, rows) if bool(wild.any()) else rows
+        rows = self.answers.logits(positions)
+        if bool(self.certain.all()):
+            return rows
+        sure = self.certain[positions // self.answers.length].unsqueeze(1)
+        guessed = rows if self.change is None else torch.where(sure, rows, self.change.undone(rows, positions))
+        wild = ~sure & ~torch.isfinite(guessed.amax(1, keepdim=True))
+        return torch.where(wild, 0.0, guessed)
 
     def duplicates(self) -> None:
         return None
@@ -173,11 +184,13 @@ class Answers:
     def _guessed(self, rows: Int64[Tensor, " n"], base: Int64[Tensor, " n"]) -> Guessed:
         """The answers to requests `base`, without what was wrong."""
         assert self.known is not None
+        answers, certain = self.known[rows * self.slots + base % self.slots], self.guesses[rows] == 0
         of, slot = torch.nonzero(self.wrong.view(-1, self.slots)[rows], as_tuple=True)
+        if not len(of):
+            return Guessed(answers, certain)
         after = rows[of] * self.slots + slot
         before = rows[of] * self.slots + (self.old.number[after] - 1) % self.slots
-        answers = (self.known[some] for some in (rows * self.slots + base % self.slots, before, after))
-        return Guessed(next(answers), self.guesses[rows] == 0, of, self.wrong[after], *answers)
+        return Guessed(answers, certain, Change(of, self.wrong[after], self.known[before], self.known[after]))
 
     def _allowed(self, rows: Int64[Tensor, " n"]) -> Int64[Tensor, " n"]:
         """How many guesses these samples may make whose next request is the first that is not answered.
