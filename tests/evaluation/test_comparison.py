@@ -370,7 +370,7 @@ def test_a_run_can_be_repeated(chained: Comparison) -> None:
         (QUICK, [], 10, "budgets"),
         (QUICK, [0], 10, r"budgets\[0\]"),
         (QUICK, [4], 2, "num"),
-        (["tweedy"], [4], 9, "solvers='tweedy': did you mean 'tweedie'"),
+        (["tweedy"], [4], 9, "contenders='tweedy': did you mean 'tweedie'"),
         ({"a": "Tweedy()"}, [4], 9, r"contenders\['a'\]='Tweedy\(\)': the name='Tweedy': did you mean 'Tweedie'"),
     ],
 )
