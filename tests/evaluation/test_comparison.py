@@ -32,6 +32,7 @@ from thetaleap.evaluation.compare import (
 from thetaleap.evaluation.metrics import frequencies, histogram, kl, total_variation
 from thetaleap.evaluation.metrics.measured import Scattered
 from thetaleap.evaluation.metrics.paired import token_entropy
+from thetaleap.evaluation.report import draw, verdicts
 from thetaleap.sampling import plan
 
 NUM = 400
@@ -328,6 +329,12 @@ def test_the_text_follows_from_the_numbers(chained: Comparison) -> None:
         assert row.contender in text
         if row.figures:
             assert f"{row.figures['pair_kl'].value:.3g}" in text
+
+
+def test_words_and_title_agree_where_nobody_is_ahead() -> None:
+    got = compare(chain(), {"one": tl.Tweedie(), "other": tl.Tweedie()}, [2, 3], num=20, progress=False)
+    assert verdicts(got)[0] == "At 2 evaluations all are within error of each other."
+    assert draw(got).get_suptitle().strip() == "Nearest to the truth: nobody surely at 2 to 3 evaluations"
 
 
 def test_files_agree_with_the_rows(chained: Comparison, tmp_path: Path) -> None:
