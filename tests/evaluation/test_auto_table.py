@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import thetaleap as tl
-from benchmarks.auto import AUTO, TWEEDIE, Row, cell, read, run, table
+from benchmarks import antibodies
+from benchmarks.auto import AUTO, TWEEDIE, Row, cell, completion, read, run, table
 from thetaleap.evaluation.metrics import kl
 from thetaleap.models.oracles import Joint
 from thetaleap.sampling import plan
@@ -45,3 +47,16 @@ def test_the_table_says_who_is_ahead_and_by_how_much() -> None:
     assert cell([auto, replace(plain, surely=1)]).startswith("**")
     sure = replace(ahead, surely=1)
     assert cell([auto, plain, sure]).endswith("; surely behind ahead by 0.0200 ± 0.0050 in nll")
+
+
+@pytest.mark.antibodies
+def test_a_completion_is_the_chain_given_its_beginning() -> None:
+    part, whole = completion("sapiens-vh"), antibodies.load("sapiens-vh")
+    given, rest = antibodies.GIVEN, len(antibodies.FREE)
+    x = torch.full((2, rest), whole.process.states)
+    x[1, ::3] = torch.arange(len(x[1, ::3])) % whole.process.states
+    chain = torch.cat([antibodies.template(whole)[:given].expand(2, -1), x], 1)
+    now, every = torch.tensor([1.0, 0.5], dtype=torch.float64), torch.arange(2 * rest)
+    expected = whole(chain, now).logits(torch.arange(chain.numel())).view(2, whole.length, -1)[:, given:]
+    torch.testing.assert_close(part(x, now).logits(every).view(2, rest, -1).to(expected), expected)
+    assert tl.recommend(part, 4).solver == tl.recommend(whole, 4).solver
