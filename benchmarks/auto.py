@@ -15,7 +15,8 @@ a model, and oracles with their truth. Sapiens completes a heavy chain from 30 r
 the place of `auto` for such models if the confirmation puts it surely ahead, and if on no other network of its kind
 `auto` so changed is surely worse than before.
 
-Rows that differ in seed or number of samples are different rows: `table` shows those of the seed it is told.
+A row is of a model, a budget and a seed; `table` shows those of one seed. For a model that has changed since, give another
+folder or another seed.
 """
 
 from __future__ import annotations
