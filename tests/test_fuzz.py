@@ -94,6 +94,11 @@ GOOD: dict[Callable[..., Any], dict[str, list[Any]]] = {
         "condition": [1, [0, 1], torch.ones(3, dtype=torch.bool)],
     },
     tl.recommend: {"model": MODELS, "nfe": [4, 8], "geometry": [None, "line", (1, 3)], "positions": [None, 2]},
+    tl.compare: {
+        **{"model": [CUBE, "cube3"], "budgets": [[2], (2, 3)], "num": [3], "seed": [0], "progress": [False, None]},
+        **{"contenders": [["auto"], [tl.Tweedie(), "euler"], {"mine": tl.Tweedie()}], "reference": [None, "model", 5]},
+    },
+    tl.default_contenders: {"model": [CUBE, "cube3"], "every": [None, True, False]},
     tl.grids.uniform: SPAN,
     tl.grids.power: {**SPAN, "exponent": NUMBER},
     tl.grids.cosine: SPAN,
@@ -162,11 +167,10 @@ OPEN = {
 
 
 def test_every_public_call_is_tried_with_all_its_arguments() -> None:
-    untried = {"compare", "default_contenders"}  # which run for seconds, and have tests of their own
     classes = {"Contender", "Moment", "Recommendation", "Samples"}  # which are given, not made
     bare = {"AdamsBashforth", "Bernoulli", "Euler", "FirstHitting", "Uniformization"}  # which take nothing
     modules = {name for name in tl.__all__ if inspect.ismodule(getattr(tl, name))}
-    names = {call.__name__ for call in GOOD} | untried | classes | bare | modules | {"FREE"}
+    names = {call.__name__ for call in GOOD} | classes | bare | modules | {"FREE"}
     assert set(tl.__all__) <= names
     for call, values in GOOD.items():
         named = {one.name for one in inspect.signature(call).parameters.values() if one.kind is not one.VAR_KEYWORD}

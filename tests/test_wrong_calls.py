@@ -141,6 +141,22 @@ tl.exact.law("chain64", tl.Tweedie(), [1.0, 0.0])           | model='5.61e+78 se
 tl.exact.reverse_law(cube, [1.0, 0.0])                      | grid end=0.0: intensities grow without bound there
 tl.recommend(net, nfe=8)                                    | model=Sequential: is a network
 tl.recommend(cube, nfe=8, geometry=3)                       | geometry=3: give "line", "none" or (height, width)
+tl.compare(net, ["auto"], [4])                              | model=Sequential: is a network, and no model yet
+tl.compare("cube4", ["auto"], [4])                          | model='cube4': did you mean 'cube3'?
+tl.compare(cube, ["tweedy"], [4])                           | contenders='tweedy': did you mean 'tweedie'?
+tl.compare(cube, "auto", [4])                               | contenders='auto': give a list or a dictionary of at least one
+tl.compare(cube, tl.Tweedie(), [4])                         | contenders=Tweedie(planner=Bernoulli()): give a list or a dictionary
+tl.compare(cube, [], [4])                                   | contenders=[]: give a list or a dictionary of at least one
+tl.compare(cube, [3], [4])                                  | contenders=[3]: a list holds solvers or their texts
+tl.compare(cube, {"a": 3}, [4])                             | contenders['a']=3: give a solver, its text, or a Contender
+tl.compare(cube, {"a": "Tweedie(2)"}, [4])                  | contenders['a']='Tweedie(2)': planner is 2; give a planner
+tl.compare(cube, ["auto"], 4)                               | budgets=4: give a list of at least one
+tl.compare(cube, ["auto"], [4, "8"])                        | budgets[1]='8': give a whole number
+tl.compare(cube, ["auto"], [4], num=2)                      | num=2: give a whole number of at least 3
+tl.compare(cube, ["auto"], [4], reference="mine")           | reference='mine': give samples, a number, "model", or leave it out
+tl.compare(cube, ["auto"], [4], reference=3)                | reference=3: give a whole number of at least 5
+tl.compare(cube, ["auto"], [4], reference=[[0, 1, 2]])      | reference=[[0, 1, 2]]: give samples, a number, "model", or leave it out
+tl.compare(cube, ["auto"], [4], progress="yes")             | progress='yes': say True or False
 tl.train("plays.txt", "run")                                | data='plays.txt': there is no such file
 tl.train(3, "run")                                          | data=3: give the name of a file, or text
 tl.train("a\\nb", "run", stesp=3)                           | keyword='stesp': did you mean 'steps'?

@@ -18,7 +18,7 @@ from .control import grids, parallel
 from .control.base import Control, Method, Preset, control_of
 from .control.loop import State, run
 from .control.tolerance import Tolerance
-from .core.checks import finite, require, require_choice, require_count, require_flag, require_kind, shown, takes
+from .core.checks import finite, require, require_count, require_flag, require_kind, shown, takes
 from .core.evaluation import MEMORY, Denoiser, as_model
 from .core.free import FREE, Template, as_template, check_template, read_prompt
 from .core.jumps import Share
@@ -182,7 +182,7 @@ def sample(
             require(value is None, option, value, "exact=True draws one position at a time; leave out one of the two")
         (chosen, grid), window = parallel.one_at_a_time(model), "auto" if window is None else window
     elif isinstance(solver, str):
-        require_choice("solver", solver, (AUTO,))
+        require(solver == AUTO, "solver", solver, "give 'auto', or a solver and no text of it, as in Tweedie()")
         for option, value in others.items():
             require(value is None, option, value, "solver='auto' decides it; leave it out, or name a solver")
         advice = RECOMMEND(model, nfe, positions=positions)

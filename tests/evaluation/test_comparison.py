@@ -33,6 +33,7 @@ from thetaleap.evaluation.compare import (
 from thetaleap.evaluation.metrics import frequencies, histogram, kl, total_variation
 from thetaleap.evaluation.metrics.measured import Scattered
 from thetaleap.evaluation.metrics.paired import token_entropy
+from thetaleap.evaluation.report import draw, verdicts
 from thetaleap.sampling import plan
 
 NUM = 400
@@ -334,6 +335,12 @@ def test_the_text_follows_from_the_numbers(chained: Comparison) -> None:
             assert f"{row.figures['pair_kl'].value:.3g}" in text
 
 
+def test_words_and_title_agree_where_nobody_is_ahead() -> None:
+    got = compare(chain(), {"one": tl.Tweedie(), "other": tl.Tweedie()}, [2, 3], num=20, progress=False)
+    assert verdicts(got)[0] == "At 2 evaluations all are within error of each other."
+    assert draw(got).get_suptitle().strip() == "Nearest to the truth: nobody surely at 2 to 3 evaluations"
+
+
 def test_files_agree_with_the_rows(chained: Comparison, tmp_path: Path) -> None:
     table, record, picture = chained.save(tmp_path / "new")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [table.name, record.name, picture.name]
@@ -374,7 +381,7 @@ def test_a_run_can_be_repeated(chained: Comparison) -> None:
         (QUICK, [], 10, "budgets"),
         (QUICK, [0], 10, r"budgets\[0\]"),
         (QUICK, [4], 2, "num"),
-        (["tweedy"], [4], 9, "solvers='tweedy': did you mean 'tweedie'"),
+        (["tweedy"], [4], 9, "contenders='tweedy': did you mean 'tweedie'"),
         ({"a": "Tweedy()"}, [4], 9, r"contenders\['a'\]='Tweedy\(\)': the name='Tweedy': did you mean 'Tweedie'"),
     ],
 )

@@ -101,7 +101,7 @@ def test_files_are_checked(tmp_path: Path) -> None:
     assert "cannot be read (KeyError: 'solver')" in failed(*sample, "--nfe", 2)
     good = {"solver": "Tweedie()", "grid": "uniform", "nfe": 2, "model": "cube3"}
     path.write_text(json.dumps(good))
-    assert "Tweedie(planner=Bernoulli()) at 2 evaluations. Tuned for cube3" in call(*sample).stderr
+    assert "Tweedie() at 2 evaluations. Tuned for cube3" in call(*sample).stderr
     assert "--steps 3: --solver" in failed(*sample, "--steps", 3)
     path.write_text(json.dumps(good | {"solver": "exit(1)"}))
     assert "the name='exit'" in failed(*sample, "--nfe", 2)

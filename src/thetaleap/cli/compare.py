@@ -99,7 +99,7 @@ def compare(
         contenders = default_contenders(denoiser, every=None if solvers is None else True) | planned
     else:
         named = {name: planned.get(name, name) for name in split(solvers)}
-        contenders = contenders_of(denoiser, named) | (planned if not set(named) & set(planned) else {})
+        contenders = contenders_of(denoiser, named, "solvers") | (planned if not set(named) & set(planned) else {})
     num = comparison.default_num(denoiser, given) if num is None else num
     _announce(denoiser, comparison.evaluations(denoiser, contenders, budgets, given), num)
     result = comparison.compare(denoiser, contenders, budgets, num=num, seed=seed, reference=given)

@@ -67,7 +67,8 @@ ADVICE = {
         "Tweedie(LowDiscrepancy(schedule='even'))",
         "Along a line, positions drawn together should lie far apart.",
         "On chain64 at 4 evaluations the KL of neighbouring pairs is 0.0010, against 0.40 for Tweedie and 0.61 for the "
-        "paper's Trapezoidal.",
+        "paper's Trapezoidal. Where positions depend on more than their neighbours, as on chain2-64, Multistep with positions "
+        "far apart is ahead at 4, by 0.15 nats per token; from 8 on it is not.",
     ),
     "short line": Advice(
         f"masked, fewer than {SHORT_LINE} positions on a line",

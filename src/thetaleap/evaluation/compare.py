@@ -8,14 +8,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ..control import Method, control_of
-from ..core.checks import require, require_count
-from ..core.evaluation import Denoiser, of_samples
+from ..core.checks import is_whole, require, require_count, require_flag
+from ..core.evaluation import Denoiser, as_model, of_samples
 from ..core.progress import progress_bar
 from ..sampling import Samples, plan, sample
 from .choice import written
@@ -108,7 +109,7 @@ class Comparison:
 
 
 def compare(
-    model: Denoiser,
+    model: Denoiser | str,
     contenders: Contenders | None,
     budgets: Sequence[int],
     *,
@@ -123,9 +124,9 @@ def compare(
     masks, and very fine steps without. All use the same seed, and differences are taken sample by sample.
 
     Args:
-        model: any model.
+        model: any model, or the name of one.
         contenders: solvers by name, each as a solver, as text (``"auto"``, ``"Multistep(window=2)"``), or with a grid of
-            its own as a `Contender`; or texts alone; by default `default_contenders`.
+            its own as a `Contender`; or a list of solvers and texts; by default `default_contenders`.
         budgets: the most evaluations to spend on a sample. Exact solvers take as many as they need, and run once.
         num: samples of each: by default 2000 for oracles, else 64 to 256, fewer of longer sequences. Exact laws do not
             depend on it, but times do.
@@ -136,11 +137,15 @@ def compare(
 
     A contender that cannot be run at a budget gets a row that says why.
     """
+    model = as_model(model)
+    require_reference(reference)
     num = default_num(model, reference) if num is None else num
     require_count("num", num, least=3)
     require_count("seed", seed, least=0)
-    require(contenders is None or len(contenders) > 0, "contenders", contenders, "give at least one, e.g. ['auto']")
-    require(len(budgets) > 0, "budgets", budgets, "give at least one, e.g. [8, 16, 32]")
+    listed = isinstance(budgets, Sequence) and not isinstance(budgets, str) and len(budgets) > 0
+    require(listed, "budgets", budgets, "give a list of at least one, e.g. [8, 16, 32]")
+    if progress is not None:
+        require_flag("progress", progress)
     for n, budget in enumerate(budgets):
         require_count(f"budgets[{n}]", budget)
     budgets, every = sorted(set(budgets)), contenders_of(model, contenders)
@@ -162,6 +167,13 @@ def compare(
 
 
 # --- what is measured
+
+
+def require_reference(reference: Any) -> None:
+    """Raise ``ValueError`` unless it is one of those that `compare` takes."""
+    known = reference is None or isinstance(reference, Tensor) or is_whole(reference)
+    known = known or (isinstance(reference, str) and reference == MODEL)
+    require(known, "reference", reference, f'give samples, a number, "{MODEL}", or leave it out')
 
 
 def default_num(model: Denoiser, reference: Tensor | str | int | None = None) -> int:
@@ -204,10 +216,9 @@ def seconds_per_evaluation(model: Denoiser, rows: int = 8) -> float:
 
 def reference_of(model: Denoiser, budgets: Sequence[int], reference: str | int | None) -> Reference:
     """How a reference is drawn."""
-    if isinstance(reference, int):
+    if reference is not None and not isinstance(reference, str):
         require_count("reference", reference, least=max(budgets) + 1)
         return exact_sampling(model, max(budgets), reference)
-    require(reference in (None, MODEL), "reference", reference, f'give samples, a number, "{MODEL}", or leave it out')
     return exact_sampling(model, max(budgets))
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..control import Method, Preset, control_of, grids
 from ..control.parallel import Window, one_at_a_time
-from ..core.checks import require, require_choice
-from ..core.evaluation import Denoiser
+from ..core.checks import require, require_choice, require_flag
+from ..core.evaluation import Denoiser, as_model
 from ..core.fields import parameters
 from ..planners import Bernoulli, LowDiscrepancy
 from ..registry import PLANNERS, SOLVERS, Registry
 from ..solvers import Trapezoidal, Tweedie
-from .choice import AUTO, FILE, parse, read_tuned
+from .choice import AUTO, FILE, parse, read_tuned, written
 from .recommend import recommend
 from .yardsticks import LONGEST_EXACT, knows_itself
 
@@ -63,15 +63,22 @@ class Contender:
         return {"solver": str(self.solver), "grid": str(self.solver) if named else name.split(".")[0]}
 
 
-Contenders = Mapping[str, Contender | Method | str] | Sequence[str]
+Contenders = Mapping[str, Contender | Method | str] | Sequence[Method | str]
 
 
-def contenders_of(model: Denoiser, given: Contenders | None) -> dict[str, Contender]:
-    """What is `given`, with the grid that suits the model where none is said; by default the `default_contenders`."""
+def contenders_of(model: Denoiser, given: Contenders | None, argument: str = "contenders") -> dict[str, Contender]:
+    """What is `given` as this `argument`, with the grid that suits the model where none is said; by default the
+    `default_contenders`."""
     if given is None:
         return default_contenders(model)
+    some = isinstance(given, Mapping | Sequence) and not isinstance(given, str) and len(given) > 0
+    require(
+        some, "contenders", given, "give a list or a dictionary of at least one, e.g. ['auto'] or {'mine': Tweedie()}"
+    )
     if not isinstance(given, Mapping):
-        given = {text: text for text in given}
+        good = all(isinstance(one, Method | str) for one in given)
+        require(good, "contenders", given, "a list holds solvers or their texts; give others by name, in a dictionary")
+        given = {one if isinstance(one, str) else written(one): one for one in given}
     known = default_contenders(model, every=True) if any(isinstance(one, str) for one in given.values()) else {}
 
     def made(argument: str, one: Contender | Method | str) -> Contender:
@@ -89,7 +96,7 @@ def contenders_of(model: Denoiser, given: Contenders | None) -> dict[str, Conten
         require(good, argument, one.solver, "give a solver, its text, or a Contender of a solver")
         return one
 
-    return {name: made("solvers" if name == one else f"contenders[{name!r}]", one) for name, one in given.items()}
+    return {name: made(argument if name == one else f"{argument}[{name!r}]", one) for name, one in given.items()}
 
 
 def _suited_grid(model: Denoiser) -> grids.Grid | None:
@@ -97,13 +104,16 @@ def _suited_grid(model: Denoiser) -> grids.Grid | None:
     return None if model.process.mask is not None else grids.alpha_power(model.process.schedule, 2.0)
 
 
-def default_contenders(model: Denoiser, *, every: bool | None = None) -> dict[str, Contender]:
+def default_contenders(model: Denoiser | str, *, every: bool | None = None) -> dict[str, Contender]:
     """Solvers of the registry that make sense for `model`, with the grid that suits its process; "auto" first.
 
     All of them (`every`) by default where the truth is known, as on oracles, which are quick; else a choice. The grid is
     the uniform one with masks, and without them ``alpha_power(schedule, 2)``. Exact solvers are among all where
     sequences are short.
     """
+    model = as_model(model)
+    if every is not None:
+        require_flag("every", every)
     masked = model.process.mask is not None
     solvers = _solvers(model)
     if masked:  # first-hitting does the same for less

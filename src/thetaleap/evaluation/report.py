@@ -30,6 +30,7 @@ from .figures import (
 )
 from .metrics.measured import LEVEL, Measured, Scattered
 
+NOBODY = "nobody surely"
 NAMES = {
     "kl": "KL(p0 || law of the samples), nats",
     "excess": "|excess cross-entropy|, nats per token",
@@ -72,7 +73,7 @@ def verdicts(comparison: Comparison) -> list[str]:
         lead, others = rows[0], rows[1:]
         near = [row for row in others if not comparison.better(lead, row)]
         first = "evaluation" if budget == 1 else "evaluations"
-        if others and len(near) == len(others) and not any(comparison.better(a, b) for a in others for b in others):
+        if _tied(comparison, rows):
             told.append(f"At {budget} {first} all are within error of each other.")
             continue
         parts = [f"At {budget} {first} {lead.contender} is best"]
@@ -89,6 +90,11 @@ def verdicts(comparison: Comparison) -> list[str]:
             parts.append(f"{who} is {_behind(comparison, lead, row)}")
         told.append("; ".join(parts) + ".")
     return told or ["No contender could be run."]
+
+
+def _tied(comparison: Comparison, rows: Sequence[Row]) -> bool:
+    """Whether there are several, and none is surely better than another."""
+    return len(rows) > 1 and not any(comparison.better(a, b) for a in rows for b in rows)
 
 
 def _behind(comparison: Comparison, lead: Row, row: Row) -> str:
@@ -229,6 +235,7 @@ def draw(comparison: Comparison) -> Figure:
     ranked = _ranked(comparison)
     figure, axes = panels(1 + 5 * len(comparison.ranking), 4.8, 1, len(comparison.ranking))
     leaders = [(budget, rows[0].contender) for budget, rows in ranked.items()]
+    sure = [(n, NOBODY if _tied(comparison, ranked[n]) else name) for n, name in leaders]
     names = list(dict.fromkeys(row.contender for rows in ranked.values() for row in rows))
     wanted = [*(name for _, name in leaders), *SHOWN, *(names if len(names) <= MOST_LINES else ())]
     chosen = [name for name in dict.fromkeys(wanted) if name in names]
@@ -248,9 +255,7 @@ def draw(comparison: Comparison) -> Figure:
             direct_labels(panel, {name: end for name, end in ends.items() if name in some and end is not None}, some)
     note = f"bars: {LEVEL:.0%} intervals; hollow: indistinguishable from 0, at the interval's upper end"
     about = "exact laws" if comparison.kind == "exact" else note
-    best = (
-        f"Nearest to {TRUTH[comparison.kind]}: {runs(leaders)} evaluations" if leaders else "No contender could be run"
-    )
+    best = f"Nearest to {TRUTH[comparison.kind]}: {runs(sure)} evaluations" if leaders else "No contender could be run"
     figure.suptitle(f"{best}\n", fontsize=12, fontweight="bold", x=0.01, ha="left")
     figure.supxlabel(f"{comparison.settings['model']}, {comparison.settings['process']} process ({about})", fontsize=8)
     return figure

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ..control import Method
 from ..core.checks import require, require_count
-from ..core.evaluation import Denoiser
+from ..core.evaluation import Denoiser, as_model
 from ..planners import FixedCount, LowDiscrepancy
 from ..solvers import ExponentialTrapezoidal, Multistep, Tweedie
 from .choice import AUTO, parse, read_grid, written
-from .compare import Comparison, Row, compare, default_num, reference_of
+from .compare import Comparison, Row, compare, default_num, reference_of, require_reference
 from .compare import evaluations as compare_evaluations
 from .contenders import Contender
 from .figures import number, page, write_json
@@ -98,7 +98,7 @@ class Tuned:
 
 
 def tune(
-    model: Denoiser,
+    model: Denoiser | str,
     nfe: int,
     *,
     num: int | None = None,
@@ -111,7 +111,9 @@ def tune(
     A quarter of the samples of `seed` chooses a few candidates, all of them the winner. Samples of ``seed + 1`` compare
     it with `auto` and `tweedie`. Arguments are those of `compare`; a `reference` of given samples is used by halves.
     """
+    model = as_model(model)
     require_count("nfe", nfe)
+    require_reference(reference)
     halves: list[Any] = [reference, reference]
     if isinstance(reference, Tensor):
         halves = [reference[: len(reference) // 2], reference[len(reference) // 2 :]]
