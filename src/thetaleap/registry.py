@@ -232,7 +232,7 @@ BUILT_IN |= {
 }
 
 ADAPTERS: dict[str, BuiltIn] = {
-    kind: BuiltIn(about, _made(f"{module}:{kind}"), options, example=example)
+    kind: BuiltIn(about, _made(f"{module}:{kind.replace('-', '_')}"), options, example=example)
     for kind, (about, module, options, example) in {
         "trained": ("a folder that thetaleap train has written", "trained", PLACE, None),
         "radd": ("text models of RADD (JingyangOu/radd-lambda-dce)", "hf.published", PLACE, None),
@@ -248,6 +248,10 @@ ADAPTERS: dict[str, BuiltIn] = {
         ),
         "llada": ("language models of LLaDA (GSAI-ML/LLaDA-8B-Instruct)", "hf.llm", SPREAD, 256),
         "dream": ("language models of Dream (Dream-org/Dream-v0-Instruct-7B)", "hf.llm", SPREAD, 256),
+        "diffusion-gemma": (
+            "DiffusionGemma, text in blocks by uniform diffusion (google/diffusiongemma-26B-A4B-it)",
+            *("hf.diffusion_gemma", (*PLACE, "prompt", "self_conditioning"), None),
+        ),
     }.items()
 }
 """Models from a file, a folder or a hub id, given behind a colon."""
