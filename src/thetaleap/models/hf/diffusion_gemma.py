@@ -121,19 +121,19 @@ def diffusion_gemma(
     tokenizer = found.read(auto.AutoTokenizer, "the tokenizer (tokenizer.json and tokenizer_config.json)")
     model = found.read_model(loader, "the weights", "; give a complete checkpoint", dtype=dtype or "auto")
     model = model.to(place).eval().requires_grad_(False)
-    length = model.config.canvas_length if length is None else length
-    require_count("length", length)
+    size = int(model.config.canvas_length) if length is None else length
+    require_count("length", size)
     states = model.config.text_config.vocab_size
     ids = torch.tensor([_prompt(tokenizer, prompt, states)], device=place)
     trunk = Trunk(model, ids, self_conditioning)
     return from_network(
         Uniform(states, LogLinear(EPS)),
-        length=length,
+        length=size,
         trunk=trunk,
         head=trunk.head,
         device=place,
         tokenizer=Text(tokenizer, states),
-        shape=(length,),
+        shape=(size,),
         posterior=True,
     )
 
