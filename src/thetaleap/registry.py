@@ -242,8 +242,9 @@ ADAPTERS: dict[str, BuiltIn] = {
             "any masked language model of Hugging Face: BERT, RoBERTa, ESM",
             *("hf.masked_lm", (*PLACE, "allowed"), 120),
         ),
+        "dplm": ("proteins of DPLM (airkingbd/dplm_650m)", "hf.masked_lm", PLACE, 120),
         "maskgit": (
-            "images of MaskGIT in PyTorch, by class of ImageNet",
+            "images of MaskGIT and Halton-MaskGIT in PyTorch, by class of ImageNet",
             *("images.maskgit", ("vqgan", "codes", "heads", "dtype", "device"), None),
         ),
         "llada": ("language models of LLaDA (GSAI-ML/LLaDA-8B-Instruct)", "hf.llm", SPREAD, 256),

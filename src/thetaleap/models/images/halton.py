@@ -99,7 +99,7 @@ class HaltonMaskGIT(nn.Module):
         self.pos_emb = nn.Embedding(sizes.side**2, hidden)
         self.in_proj = nn.Conv2d(hidden, hidden, 2, 2, bias=False) if sizes.squares else None
         self.out_proj = nn.Conv2d(hidden, 4 * hidden, 1, bias=False) if sizes.squares else None
-        self.transformer = nn.ModuleDict({"layers": nn.ModuleList(Block(sizes) for _ in range(sizes.blocks))})
+        self.transformer = nn.ModuleDict({"layers": nn.Sequential(*(Block(sizes) for _ in range(sizes.blocks)))})
         self.last_norm = nn.ModuleDict({"norm_final": Norm(hidden, bias=True), "mlp": _told(hidden, 2)})
         self.head_layer = nn.Linear(hidden, sizes.codes + 1)
         self.reg_tokens = nn.Embedding(sizes.registers, hidden) if sizes.registers else None
@@ -113,7 +113,7 @@ class HaltonMaskGIT(nn.Module):
         count = rows.shape[1]
         if self.reg_tokens is not None:
             rows = torch.cat([rows, self.reg_tokens.weight.expand(len(x), -1, -1)], 1)
-        for block in self.transformer["layers"]:
+        for block in self.transformer["layers"].children():
             rows = block(rows, label)
         rows = rows[:, :count]
         if self.out_proj is not None:
