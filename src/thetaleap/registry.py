@@ -256,7 +256,7 @@ BUILT_IN |= {
 }
 
 ADAPTERS: dict[str, BuiltIn] = {
-    kind: BuiltIn(about, _made(f"{module}:{kind}"), options, example=example)
+    kind: BuiltIn(about, _made(f"{module}:{kind.replace('-', '_')}"), options, example=example)
     for kind, (about, module, options, example) in {
         "trained": ("a folder that thetaleap train has written", "trained", PLACE, None),
         "radd": ("text models of RADD (JingyangOu/radd-lambda-dce)", "hf.published", PLACE, None),
@@ -266,12 +266,17 @@ ADAPTERS: dict[str, BuiltIn] = {
             "any masked language model of Hugging Face: BERT, RoBERTa, ESM",
             *("hf.masked_lm", (*PLACE, "allowed"), 120),
         ),
+        "dplm": ("proteins of DPLM (airkingbd/dplm_650m)", "hf.masked_lm", PLACE, 120),
         "maskgit": (
-            "images of MaskGIT in PyTorch, by class of ImageNet",
+            "images of MaskGIT and Halton-MaskGIT in PyTorch, by class of ImageNet",
             *("images.maskgit", ("vqgan", "codes", "heads", "dtype", "device"), None),
         ),
         "llada": ("language models of LLaDA (GSAI-ML/LLaDA-8B-Instruct)", "hf.llm", SPREAD, 256),
         "dream": ("language models of Dream (Dream-org/Dream-v0-Instruct-7B)", "hf.llm", SPREAD, 256),
+        "diffusion-gemma": (
+            "DiffusionGemma, text in blocks by uniform diffusion (google/diffusiongemma-26B-A4B-it)",
+            *("hf.diffusion_gemma", (*PLACE, "prompt", "self_conditioning"), None),
+        ),
     }.items()
 }
 """Models from a file, a folder or a hub id, given behind a colon."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,25 @@ def test_allowed_tokens(by_name: bool, tmp_path: Path) -> None:
     assert model.tokenizer == Letters(order)
     assert model.tokenizer.decode([1, 2, 0]) == "WAY"
     assert model.tokenizer.encode("WAY") == [1, 2, 0]
+
+
+def test_dplm(tmp_path: Path) -> None:
+    """As DPLM's code saves it: a class of its own by name, no head for contacts, and torch's own format."""
+    own = esm(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    weights = {name: tensor for name, tensor in own.state_dict().items() if "contact_head" not in name}
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["EsmForDPLM"]}))
+    model, ids = tl.load(f"dplm:{tmp_path}", length=9), [4 + AMINO_ACIDS.index(a) for a in "ACDEFGHIKLMNPQRSTVWY"]
+    assert model.tokenizer == Letters("ACDEFGHIKLMNPQRSTVWY")
+    x = some_x(20)
+    network_input = written(x, Frame(tuple(ids), 26, (0,), (2,)))
+    with torch.no_grad():
+        expected = own(input_ids=network_input, attention_mask=torch.ones_like(network_input)).logits[:, 1:-1]
+    torch.testing.assert_close(rows(model, x), expected[..., ids], rtol=1e-5, atol=1e-5)
+    out = tl.sample(model, tl.Tweedie(), nfe=3, num=2, template="MK___LV__")
+    assert all(text.startswith("MK") and text[5:7] == "LV" for text in out.text)
 
 
 @pytest.mark.parametrize(

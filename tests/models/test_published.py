@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from tests.models.test_transformer import RADD, SEDD, UNIFORM, randomised, strai
 from thetaleap.core.evaluation import Denoiser
 from thetaleap.core.processes import Masked, Uniform
 from thetaleap.core.schedules import Geometric, LogLinear
-from thetaleap.models.hf.published import conditionals_from_scores, mdlm, radd, sedd
+from thetaleap.models.hf.published import Watch, conditionals_from_scores, mdlm, radd, sedd
 from thetaleap.models.tokenizers import GPT2
 from thetaleap.models.transformer import Sizes
 
+pytestmark = pytest.mark.filterwarnings("ignore:the network's score ratios")  # its weights are random
 LENGTH = 7
 GEOMETRIC = {"type": "geometric", "sigma_min": 1e-3, "sigma_max": 10}
 
@@ -106,6 +108,48 @@ def test_sedd_absorb(noise: dict[str, Any], scaled: bool, tmp_path: Path) -> Non
     c = (c / c.sum(-1, keepdim=True)).numpy()
     rows = log_softmax(all_logits(model, x, t))
     np.testing.assert_allclose(rows[x == 11], np.log(c)[x == 11], atol=1e-4)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_warning_where_scaling_moves_the_law(scaled: bool, tmp_path: Path) -> None:
+    """Random networks: the figure is that of the ratios themselves, and it is said once."""
+    config = nested(SEDD, graph={"type": "absorb"}) | {"scale_by_sigma": scaled}
+    weights, x = saved(tmp_path, SEDD, config), torch.full((2, LENGTH), 11)
+    model, t = sedd(tmp_path, LENGTH), torch.tensor([0.5, 0.5], dtype=torch.float64)
+    sigma = -torch.log(model.process.schedule.alpha(t))
+    scores = straight(weights, x, SEDD.heads, sigma)[..., :11]
+    scores = scores - np.log(np.expm1(sigma.numpy()))[:, None, None] - math.log(12 - 1) if scaled else scores
+    alpha = float(torch.exp(-sigma[0]))
+    off = float(np.abs(np.log(np.exp(scores).sum(-1) * (1 - alpha) / alpha)).mean())
+    assert off > 0.1
+    with pytest.warns(UserWarning, match=rf"ratios are those of no law.*off by {off:.2f}"):
+        all_logits(model, x, t)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        all_logits(model, x, t)
+
+
+def test_no_warning_for_the_ratios_of_a_law() -> None:
+    watch = Watch("it is")
+    watch(torch.full((4,), 0.05))
+    with pytest.warns(UserWarning, match="it is 0.20"):
+        watch(torch.full((4,), 0.2))
+
+
+def test_the_figure_of_uniform_models_is_a_total_variation(tmp_path: Path) -> None:
+    weights, x = saved(tmp_path, UNIFORM, uniform_config()), tokens(UNIFORM)
+    model, t = sedd(tmp_path, LENGTH, torch.float64), torch.tensor([0.9, 0.9, 0.9], dtype=torch.float64)
+    alpha = model.process.schedule.alpha(t)
+    scores = straight(weights, x, UNIFORM.heads, -torch.log(alpha))
+    raw = torch.softmax(torch.from_numpy(scores).scatter(-1, x.unsqueeze(-1), 0.0), -1).numpy()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        c = np.exp(log_softmax(all_logits(model, x, t)))
+    a = alpha.numpy()[:, None, None]
+    moved = float(0.5 * np.abs(a * c + (1 - a) / 11 - raw).sum(-1).mean())
+    assert (len(told) == 1) == (moved > 0.1)
+    assert moved > 0.1, "else this tests nothing"
+    assert f"by {moved:.2f}" in str(told[0].message)
 
 
 def uniform_config() -> dict[str, Any]:

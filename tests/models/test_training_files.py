@@ -23,6 +23,7 @@ from tests.models.test_published import LENGTH, all_logits, log_softmax
 from tests.models.test_transformer import SEDD, UNIFORM, randomised, straight, tokens
 from thetaleap.models.weights import READERS, config_of, read_content, read_weights
 
+pytestmark = pytest.mark.filterwarnings("ignore:the network's score ratios")  # its weights are random
 TIMES = torch.tensor([0.1, 0.4, 0.9], dtype=torch.float64)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.checks import is_whole, require
+from ..core.checks import is_whole, require, require_choice
 from ..core.evaluation import Prediction
 from ..core.fields import knob
 from ..core.jumps import unmask
@@ -19,6 +20,8 @@ from ..core.times import Times
 from .base import Plan
 from .counting import SCHEDULE, Counting, Schedule, dilation
 
+Sequence = Literal["shifted", "published"]
+SEQUENCE = "Shifted at random for each sample, or as Halton-MaskGIT's code has it"
 SHAPE = "Height and width of the grid that the positions lie on; a line if not given"
 
 
@@ -54,12 +57,20 @@ class FixedCount(Ordered):
 @dataclass(frozen=True)
 class LowDiscrepancy(Ordered):
     """As many, in an order that keeps positions drawn together far apart: van der Corput's along a line, Halton's on
-    a grid of `shape` (height, width) in row-major order; shifted at random, around the ends, for each sample."""
+    a grid of `shape` (height, width) in row-major order; shifted at random, around the ends, for each sample.
+
+    `sequence` "published" is the order of Halton-MaskGIT's code (Besnier et al. 2025, arXiv:2503.17076) on a grid, the same
+    for all samples: base 2 goes down and base 3 along, and the sequence begins at (1/2, 1/3)."""
 
     shape: tuple[int, int] | None = knob(None, SHAPE, written="HEIGHTxWIDTH")
     schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even"))  # pyright: ignore[reportIncompatibleVariableOverride]
 
+    sequence: Sequence = knob("shifted", SEQUENCE, choices=("shifted", "published"))
+
     def __post_init__(self) -> None:
+        require_choice("sequence", self.sequence, ("shifted", "published"))
+        grid = self.shape is not None or self.sequence == "shifted"
+        require(grid, "sequence", self.sequence, "is an order on a grid; give its shape too, as in (16, 16)")
         if self.shape is not None:
             sides = self.shape if isinstance(self.shape, tuple | list) else ()
             good = len(sides) == 2 and all(is_whole(side) and side > 0 for side in sides)
@@ -72,6 +83,8 @@ class LowDiscrepancy(Ordered):
 
     def ranks(self, reverse: Reverse, x: Tensor, noise: Noise) -> Int64[Tensor, "b d"]:
         height, width = self.shape or (1, x.shape[1])
+        if self.sequence == "published":
+            return published_visits(height, width).to(x.device).flatten().expand_as(x)
         rank, each = visits(height, width).to(x.device), torch.arange(len(x), device=x.device)
         down, along = (_any_of(noise(Draw.SHIFT, n), each, size) for n, size in enumerate((height, width)))
         row = (torch.arange(height, device=x.device) - down.unsqueeze(1)) % height
@@ -116,7 +129,28 @@ def visits(height: int, width: int) -> Int64[Tensor, "height width"]:
     cells = (points[:, 1] * height).long() * width + (points[:, 0] * width).long()
     if height == 1:
         cells = (points[:, 0] * width).long()
-    # cells that the sequence has not come to follow in order
+    return _first(cells, height, width)
+
+
+@lru_cache(maxsize=16)
+def published_visits(height: int, width: int) -> Int64[Tensor, "height width"]:
+    """When each cell is first visited by the Halton sequence as Halton-MaskGIT's code has it, in 10000 points."""
+    numbers = range(1, 10_001)
+    cells = [_reversed(n, 2, height) * width + _reversed(n, 3, width) for n in numbers]
+    return _first(torch.tensor(cells), height, width)
+
+
+def _reversed(number: int, base: int, size: int) -> int:
+    """Which of `size` equal parts of [0, 1) holds the number with its digits behind the point, in reverse; exactly."""
+    above, below = 0, 1
+    while number:
+        number, digit = divmod(number, base)
+        above, below = above * base + digit, below * base
+    return above * size // below
+
+
+def _first(cells: Int64[Tensor, " n"], height: int, width: int) -> Int64[Tensor, "height width"]:
+    """The place of each cell in the order of first visits; those that were not visited follow in order."""
     cells = torch.cat([cells, torch.arange(height * width)])
     first = torch.full((height * width,), len(cells)).scatter_reduce(0, cells, torch.arange(len(cells)), "amin")
     return torch.argsort(torch.argsort(first)).view(height, width)

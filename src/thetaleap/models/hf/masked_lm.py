@@ -97,6 +97,21 @@ def mlm(
     return adapt(model, frame, length=length, tokenizer=text, device=device)
 
 
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+
+
+def dplm(
+    source: str | Path, *, length: int, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> Network:
+    """DPLM (Wang et al. 2024, arXiv:2402.18567): an ESM-2 network trained as a masked diffusion model of proteins.
+
+    It is `mlm` with the 20 amino acids, as DPLM's own sampler draws no others. Unlike masked language models, DPLM was
+    trained with any share of the residues masked. Embeddings are scaled by the share of masks, as ESM-2's are
+    (``token_dropout``). Arguments as of `mlm`, with a hub id such as ``airkingbd/dplm_650m``.
+    """
+    return mlm(source, length=length, allowed=AMINO_ACIDS, dtype=dtype, device=device)
+
+
 def adapt(model: Any, frame: Frame, *, length: int, tokenizer: Any, device: torch.device | str) -> Network:
     """A Hugging Face model for masked tokens, on the CPU, as a denoiser; its last layer is taken out of `model`."""
     require_count("length", length)

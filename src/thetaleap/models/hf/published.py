@@ -6,7 +6,9 @@ downloaded. Where there is no ``config.json``, sizes are read off the shapes of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,11 +84,12 @@ def sedd(
     """A SEDD model (Lou et al., 2024, arXiv:2310.16834), whose outputs are logarithms of score ratios.
 
     If the `graph` is ``absorb``, tokens are masked, and at masked positions ``score(v) = c(v) alpha / (1 - alpha)``: the
-    outputs are logits of the conditional c up to a constant per row, which makes no difference. (What
-    ``scale_by_sigma`` adds is such a constant, too.) Ratios which do not add up to alpha / (1 - alpha), as those of an
-    imperfect network, are thereby scaled to do so.
+    outputs are logits of the conditional c up to a constant per row. (What ``scale_by_sigma`` adds is such a constant,
+    too.) If it is ``uniform``, `conditionals_from_scores` converts the outputs, and the noise must be known.
 
-    If it is ``uniform``, `conditionals_from_scores` converts the outputs, and the noise must be known.
+    Either way ratios that are those of no law, as an imperfect network's may be, become those of one: solvers then draw
+    from another reverse process than the raw ratios have. For a well-trained network the two are close; for a poor one
+    they are not, and at the first evaluation where they are far apart there is a warning with the figure.
 
     Where ``config.json`` does not say them, `graph` and, for uniform models, `noise` ("loglinear" or "geometric", which
     goes from `sigma_min` to `sigma_max`) are asked for: training files do not hold them. Other arguments as for `radd`,
@@ -107,11 +110,35 @@ def sedd(
     require(masked or not scaled, "scale_by_sigma", scaled, "says nothing for uniform models; set it to false")
     module = _transformer(found, dtype, device, masked, conditioned=True)
     process = (Masked if masked else Uniform)(module.sizes.tokens, _schedule(found.config))
-    return _text(module, process, length, device, time_free=False)
+    if masked:
+        head = partial(_masked_head, module, scaled, Watch("the logarithm of their sum is off by"))
+    else:
+        head = partial(_uniform_head, module, Watch("they move the law of a noised token, in total variation, by"))
+    return _text(module, process, length, device, time_free=False, head=head)
+
+
+FAR = 0.1
+"""How far apart raw ratios and those of a law may be, on average over an evaluation, without a warning."""
+
+
+class Watch:
+    """Warns, once, if raw ratios are far from those of a law."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.told = what, False
+
+    def __call__(self, distance: Tensor) -> None:
+        mean = float(distance.mean()) if distance.numel() and not self.told else 0.0
+        if mean > FAR:
+            self.told = True
+            more = "samples are of the law that they are scaled to, and not what code that takes them raw would draw"
+            warnings.warn(
+                f"the network's score ratios are those of no law: {self.what} {mean:.2f}; {more}", stacklevel=2
+            )
 
 
 def _score_trunk(module: Transformer, schedule: Schedule, x: Tensor, t: Tensor) -> Tensor:
-    """Hidden rows and, in two more columns, what `_score_head` needs to know: the token and the noise there."""
+    """Hidden rows and, in two more columns, what the heads need to know: the token and the noise there."""
     sigma = total_noise(schedule, t)
     hidden = module.trunk(x, sigma)
     hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # holds any token's number
@@ -119,10 +146,27 @@ def _score_trunk(module: Transformer, schedule: Schedule, x: Tensor, t: Tensor) 
     return torch.cat([hidden, x.unsqueeze(-1).to(hidden.dtype), noise], -1)
 
 
-def _score_head(module: Transformer, rows: Tensor) -> Tensor:
-    hidden, present, sigma = rows[:, :-2], rows[:, -2].long(), rows[:, -1:].to(torch.float64)
-    scores = module.head(hidden.to(module.output_layer.linear.weight.dtype))
-    return conditionals_from_scores(scores, present, torch.exp(-sigma))
+def _split(module: Transformer, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The network's outputs, the token and the total noise at each row."""
+    hidden = rows[:, :-2].to(module.output_layer.linear.weight.dtype)
+    return module.head(hidden), rows[:, -2].long(), rows[:, -1:].to(torch.float64)
+
+
+def _masked_head(module: Transformer, scaled: bool, watch: Watch, rows: Tensor) -> Tensor:
+    """Logits at masked positions, where the ratios should add up to ``alpha / (1 - alpha) = 1 / (e^sigma - 1)``."""
+    logits, present, sigma = _split(module, rows)
+    total = torch.logsumexp(logits.double(), 1, keepdim=True)
+    total = total - math.log(module.sizes.channels - 1) if scaled else total + torch.log(torch.expm1(sigma))
+    watch(total[present == module.sizes.tokens].abs())
+    return logits
+
+
+def _uniform_head(module: Transformer, watch: Watch, rows: Tensor) -> Tensor:
+    scores, present, sigma = _split(module, rows)
+    alpha = torch.exp(-sigma)
+    law = torch.softmax(scores.double().scatter(1, present.unsqueeze(1), 0.0), 1)
+    watch(torch.clamp_min((1 - alpha) / module.sizes.tokens - law, 0).sum(1))
+    return conditionals_from_scores(scores, present, alpha)
 
 
 def conditionals_from_scores(
@@ -134,8 +178,9 @@ def conditionals_from_scores(
     ``score - (1 - alpha) mean(score)``. The ratio of the `present` token is 1, whatever the network says.
 
     The ratios of an imperfect network may be those of no conditional: some c(v) then come out below 0. They are set
-    to 0, and the others scaled so that they sum to 1. If m was below 0, this moves c by 2 m and p_t by 2 m alpha, in
-    total: where alpha is small, c may be moved far, but the score hardly.
+    to 0, and the others scaled so that they sum to 1. If m was below 0, this moves c by m and p_t by m alpha, in total
+    variation. Near the noise, where alpha is small, p_t is moved little, and c may be moved far; near the data both are.
+    How far the law of samples goes depends on all steps: for a poor network it may be moved as far as it can be.
     """
     logs = log_scores.to(torch.float64).scatter(1, present.unsqueeze(1), 0.0)
     score = torch.exp(logs - logs.amax(1, keepdim=True))
@@ -143,14 +188,22 @@ def conditionals_from_scores(
     return torch.log(torch.clamp_min(score - mean + alpha * mean, 0))
 
 
-def _text(module: Transformer, process: Masked | Uniform, length: int, device: Device, time_free: bool) -> Network:
+def _text(
+    module: Transformer,
+    process: Masked | Uniform,
+    length: int,
+    device: Device,
+    time_free: bool,
+    head: Callable[[Tensor], Tensor] | None = None,
+) -> Network:
+    """With a `head` of its own, it is given the rows of `_score_trunk`."""
     schedule = process.schedule
-    scores = isinstance(process, Uniform)
+    plain = module.at(None if time_free else schedule)
     return from_network(
         process,
         length=length,
-        trunk=partial(_score_trunk, module, schedule) if scores else module.at(None if time_free else schedule),
-        head=partial(_score_head, module) if scores else module.head,
+        trunk=plain if head is None else partial(_score_trunk, module, schedule),
+        head=head or module.head,
         time_free=time_free,
         device=device,
         tokenizer=GPT2() if process.states == GPT2_TOKENS else None,

@@ -1,6 +1,7 @@
 """MaskGIT (Chang et al. 2022, arXiv:2202.04200) in PyTorch: images of 16 x 16 codes, given a class of ImageNet.
 
 The layout is that of the public weights of Besnier and Chen (2023, arXiv:2310.14400), ``MaskGIT_ImageNet_256.pth``.
+Weights of their Halton-MaskGIT are known by their names, and go to `halton`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...core.checks import require, require_count
 from ...core.processes import Masked
 from ..network import Network, from_network
 from ..weights import Device, Dtype, Shapes, Weights, built, find, read_weights
+from .halton import HaltonMaskGIT, is_halton, renamed, sizes_of
 from .vqgan import vqgan as read_vqgan
 
 CODES, HEADS = 1024, 16
@@ -111,27 +113,36 @@ def maskgit(
     source: str | Path,
     *,
     vqgan: str | Path | None = None,
-    codes: int = CODES,
-    heads: int = HEADS,
+    codes: int | None = None,
+    heads: int | None = None,
     dtype: Dtype = None,
     device: Device = "cpu",
 ) -> Network:
-    """A MaskGIT: masked, time-free, with labels for `guided`, and positions in the plane.
+    """A MaskGIT or Halton-MaskGIT: masked, time-free, with labels for `guided`, and positions in the plane.
 
     Args:
-        source: where the weights are: a file, such as ``MaskGIT_ImageNet_256.pth``, a folder, or a hub id.
-        vqgan: the file of its VQGAN, such as ``last.ckpt``. The model's `pictures` then makes images of codes, as in
-            ``model.pictures.decode(x.unflatten(1, model.shape))``.
-        codes: values of a position.
-        heads: attention heads.
+        source: where the weights are: a file, such as ``MaskGIT_ImageNet_256.pth`` or ``ImageNet_384_large.pth``, a
+            folder, or a hub id.
+        vqgan: the file of its VQGAN, such as ``last.ckpt``, or for Halton-MaskGIT ``vq_ds16_c2i.pt``. The model's
+            `pictures` then makes images of codes, as in ``model.pictures.decode(x.unflatten(1, model.shape))``.
+        codes: values of a position, which weights of the first MaskGIT do not tell; by default 1024 for these.
+        heads: attention heads; by default those of the published weights.
         dtype: in which to compute; by default float32.
         device: where to compute.
     """
-    require_count("codes", codes, least=2)
-    require_count("heads", heads)
+    for name, count, least in (("codes", codes, 2), ("heads", heads, 1)):
+        if count is not None:
+            require_count(name, count, least=least)
     path = find(source, "maskgit").path
     tensors, what = read_weights(path), f"weights={str(path)!r}"
-    module = built(lambda: MaskGIT(_sizes(tensors, codes, heads, what)), tensors, what, dtype, device)
+    if is_halton(tensors):
+        sizes = sizes_of(tensors, heads, what)
+        require(codes in (None, sizes.codes), "codes", codes, f"these weights have {sizes.codes}; leave it out")
+        module = built(lambda: HaltonMaskGIT(sizes), renamed(tensors), what, dtype, device)
+    else:
+        first = _sizes(tensors, codes or CODES, heads or HEADS, what)
+        module = built(lambda: MaskGIT(first), tensors, what, dtype, device)
+    codes = module.sizes.codes
     pictures = None if vqgan is None else read_vqgan(vqgan, dtype, device)
     if pictures is not None:
         same = pictures.sizes.codes == codes

@@ -2,11 +2,14 @@
 
 It has the names and shapes of the taming-transformers weights, such as ``last.ckpt`` of its ImageNet model with 1024
 codes, 16 pixels apart. All sizes are read off the shapes, so that ``model.yaml`` is not needed. `diffusers.VQModel` is
-not used: it would make diffusers a requirement, and needs these weights renamed and their sizes given.
+not used: it would make diffusers a requirement, and needs these weights renamed and their sizes given. LlamaGen's tokenizer
+(Sun et al. 2024, arXiv:2406.06525), which Halton-MaskGIT uses, is the same decoder under other names, with codes of
+length 1.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,7 +145,8 @@ class VQGAN(nn.Module):
 
 
 def vqgan(source: str | Path, dtype: Dtype = None, device: Device = "cpu") -> VQGAN:
-    """The decoder in a file of weights: ``last.ckpt`` of taming-transformers, or a .safetensors file.
+    """The decoder in a file of weights: ``last.ckpt`` of taming-transformers, LlamaGen's ``vq_ds16_c2i.pt``, or a
+    .safetensors file.
 
     Args:
         source: the file. Of a training file, the encoder and the loss are left out.
@@ -153,8 +157,27 @@ def vqgan(source: str | Path, dtype: Dtype = None, device: Device = "cpu") -> VQ
     with torch.serialization.safe_globals([(_Note, CALLBACK)]):
         tensors = read_weights(path)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(IGNORED)}
+    if "decoder.mid.0.norm1.weight" in tensors:
+        tensors = _from_llamagen(tensors)
     what = f"vqgan={str(path)!r}"
     return built(lambda: VQGAN(_sizes(tensors, what)), tensors, what, dtype, device)
+
+
+MIDDLE = {"0": "block_1", "1": "attn_1", "2": "block_2"}
+
+
+def _from_llamagen(tensors: Weights) -> Weights:
+    """Weights of LlamaGen's tokenizer by the names of taming-transformers'. It counts levels from the codes, and divides
+    a code by its length; notes on how often codes are used are left out."""
+    top = Shapes(tensors, "vqgan", "give a VQGAN").count(r"decoder\.conv_blocks\.(\d+)\.") - 1
+    named: Weights = {}
+    for name, tensor in tensors.items():
+        middle = re.sub(r"^decoder\.mid\.(\d)\.", lambda found: f"decoder.mid.{MIDDLE[found[1]]}.", name)
+        level = re.sub(r"^decoder\.conv_blocks\.(\d+)\.", lambda found: f"decoder.up.{top - int(found[1])}.", middle)
+        if name != "quantize.codebook_used":
+            named[re.sub(r"^(decoder\.up\.\d+)\.res\.", r"\1.block.", level)] = tensor
+    named["quantize.embedding.weight"] = F.normalize(named["quantize.embedding.weight"].float(), dim=-1)
+    return named
 
 
 class _Note:
