@@ -146,13 +146,11 @@ def _opened(control: Control, turn: Turn, x: Tensor, kept: Memory, noise: Noise)
 
 def _moving(control: Control, turn: Turn, reverse: Reverse, x: Tensor, kept: Memory) -> Tensor | None:
     """The samples that move in this round; None if all do."""
-    solver, moving = control.solver, None
+    solver, waits = control.solver, control.solver.waits(turn.reverse, x, turn.t, turn.s, kept)
     if turn.reverse.given is not reverse.given and solver.absorbing(reverse.process):
-        moving = _fast.any_in_row(turn.reverse.active(x))
-    waits = solver.waits(turn.reverse, x, turn.t, turn.s, kept)
-    if waits is not None:
-        moving = ~waits if moving is None else moving & ~waits
-    return None if moving is None else _fast.some_but_not_all(moving)
+        done = ~_fast.any_in_row(turn.reverse.active(x))
+        waits = done if waits is None else waits | done
+    return None if waits is None else _fast.false_rows(waits)
 
 
 def unfinished(control: Control, reverse: Reverse, x: Int64[Tensor, "b d"]) -> Int64[Tensor, " k"] | None:

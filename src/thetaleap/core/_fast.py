@@ -45,6 +45,14 @@ def some_but_not_all(rows: Bool[Tensor, " b"]) -> Int64[Tensor, " k"] | None:
     return None if bool(rows.all()) else torch.nonzero(rows).flatten()
 
 
+def false_rows(rows: Bool[Tensor, " b"]) -> Int64[Tensor, " k"] | None:
+    """The rows that are false; None if all are."""
+    if _by_numpy(rows):
+        true = rows.numpy()
+        return torch.from_numpy(np.flatnonzero(~true)) if true.any() else None
+    return torch.nonzero(~rows).flatten() if bool(rows.any()) else None
+
+
 def any_in_row(true: Bool[Tensor, "b d"]) -> Bool[Tensor, " b"]:
     """Whether each row has one that is true."""
     return torch.from_numpy(true.numpy().any(1)) if _by_numpy(true) else true.any(1)

@@ -135,6 +135,12 @@ def _per_sample(kind: type) -> bool:
     return issubclass(kind, PerSample)  # which takes as long as ten small tensor operations
 
 
+@lru_cache(maxsize=256)
+def inspects_itself(kind: type) -> bool:
+    """Whether models of this `kind` are `Inspected`."""
+    return issubclass(kind, Inspected)
+
+
 @dataclass(frozen=True)
 class Dense:
     """Conditionals that are there already, for every position."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from .evaluation import Conditionals, Denoiser, Inspected, as_model, of_samples
+from .evaluation import Conditionals, Denoiser, Inspected, as_model, inspects_itself, of_samples
 from .processes import Process
 
 
@@ -98,5 +98,5 @@ def inspected(model: Any, given: Int64[Tensor, " d"] | None = None) -> Denoiser:
 def inspect(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> None:
     """Look through the network inside `model` for mistakes."""
     inner = unwrapped(model)
-    if isinstance(inner, Inspected):
-        inner.inspect(given)
+    if inspects_itself(type(inner)):
+        cast(Inspected, inner).inspect(given)
