@@ -44,17 +44,14 @@ class PUNT(Solver):
 
     def step(self, reverse: Reverse, x: Tensor, t: Times, s: Times, noise: Noise, memory: Memory) -> Step:
         history, bit, tokens, number, left = memory
-        new = bit == NONE
+        new = (bit == NONE).unsqueeze(1)
         one = (number >> bit.clamp_min(0).unsqueeze(1)) & 1 == 1
-        known = left & ~one & ~new.unsqueeze(1)
-        now = reverse.evaluate(torch.where(known, tokens, x), t)
-        history = _begun(history, now, new)
-        masked = reverse.active(x) & new.unsqueeze(1)
+        now = reverse.evaluate(torch.where(left & ~one & ~new, tokens, x), t)
+        history, masked = _begun(history, now, new.squeeze(1)), reverse.active(x) & new
         tokens = torch.where(masked, drafted(x, masked, now, noise(Draw.VALUE)).tokens, tokens)
-        number = torch.where(new.unsqueeze(1), _numbers(masked, now), number)
-        left = torch.where(new.unsqueeze(1), masked, left)
-        left = left & ~self._depends(left & one & ~new.unsqueeze(1), now, history.past[0])
-        bit = _next(number, left, torch.where(new, x.shape[1].bit_length(), bit))
+        number, left = torch.where(new, _numbers(masked, now), number), torch.where(new, masked, left)
+        left = left & ~self._depends(left & one & ~new, now, history.past[0])
+        bit = _next(number, left, torch.where(new.squeeze(1), x.shape[1].bit_length(), bit))
         done = (bit == NONE).unsqueeze(1)
         return Step(torch.where(left & done, tokens, x), (history, bit, tokens, number, left))
 
