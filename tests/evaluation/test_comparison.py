@@ -88,8 +88,8 @@ def test_default_contenders_fit_the_process() -> None:
     first = ["euler", "tau-leaping", "tweedie", "rk2", "trapezoidal", "trapezoidal-paper", "exponential-trapezoidal"]
     planned = ["fixed-count", "low-discrepancy", "confidence", "entropy-bounded"]
     decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting"]
-    assert list(masked) == ["auto", *first, "multistep", "adams-bashforth", *planned, *decoders]
-    assert list(moving) == ["auto", *first, "multistep", "adams-bashforth", "uniformization"]
+    assert list(masked) == ["auto", *first, "multistep", "adams-bashforth", "corrected", "remdm", *planned, *decoders]
+    assert list(moving) == ["auto", *first, "multistep", "adams-bashforth", "corrected", "psi", "uniformization"]
     assert all(one.grid is None for one in masked.values())
     grid = moving["tweedie"].grid
     assert grid is not None
