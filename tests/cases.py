@@ -196,3 +196,8 @@ def allowed(solver: Method, process: Process) -> bool:
 def works(solver: Method, case: Case) -> bool:
     """Whether `solver` makes sense on `case`."""
     return allowed(solver, case.model.process)
+
+
+def informed(solver: Method) -> bool:
+    """Whether it is not for networks that were trained on masks."""
+    return isinstance(solver, tl.Corrected) and isinstance(solver.corrector, tl.Informed)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import thetaleap as tl
-from tests.cases import SOLVERS, allowed, masked
+from tests.cases import SOLVERS, allowed, informed, masked
 from thetaleap.core.evaluation import Denoiser
 from thetaleap.core.reverse import Reverse
 from thetaleap.models import Network
@@ -21,7 +21,12 @@ from thetaleap.solvers import Solver
 LENGTH, STATES, CLASSES = 4, 3, 5
 INF = math.inf
 PROCESSES = [tl.Masked(STATES), tl.Uniform(STATES)]
-PAIRS = [(process, solver) for process in PROCESSES for solver in SOLVERS if allowed(solver, process)]
+PAIRS = [
+    (process, solver)
+    for process in PROCESSES
+    for solver in SOLVERS
+    if allowed(solver, process) and not informed(solver)
+]
 KINDS = list({(type(process), type(solver)): (process, solver) for process, solver in PAIRS}.values())
 """One solver of each kind."""
 

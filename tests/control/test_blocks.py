@@ -13,13 +13,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import thetaleap as tl
-from tests.cases import SOLVERS, dirichlet, masked, uniform
+from tests.cases import RENOISING, SOLVERS, dirichlet, informed, masked, uniform
 from thetaleap.control import Method, control_of
 from thetaleap.control.tolerance import Tolerance
 from thetaleap.sampling import plan
 
 LENGTH, STATES = 7, 3
-QUICK = [solver for solver in SOLVERS if not isinstance(solver, tl.SemiAutoregressive | tl.Uniformization)]
+MASKED = [solver for solver in SOLVERS if solver not in RENOISING]
+"""Those for masked processes."""
+
+
+def often(solver: Method) -> bool:
+    """Blocks of one step are long enough for it."""
+    return not isinstance(solver, tl.Corrected) or solver.every == 1
+
+
+NETWORK = [solver for solver in MASKED if not informed(solver)]
+ONCE = tl.SemiAutoregressive | tl.Uniformization
+QUICK = [solver for solver in NETWORK if often(solver) and not isinstance(solver, ONCE)]
 """Solvers to run in blocks; those with blocks of their own, and the slow one, are tried once."""
 
 
@@ -122,7 +133,7 @@ def test_ragged_samples_do_not_depend_on_their_batch(data) -> None:
     assert torch.equal(whole.spent, parts.spent)
 
 
-@pytest.mark.parametrize("solver", [tl.Uniformization(), *SOLVERS], ids=str)
+@pytest.mark.parametrize("solver", [tl.Uniformization(), *NETWORK], ids=str)
 def test_every_solver_runs_in_blocks(solver: Method) -> None:
     if isinstance(solver, tl.SemiAutoregressive) and solver.block_length is not None:
         with pytest.raises(ValueError, match="it has blocks already"):

@@ -93,8 +93,8 @@ def test_default_contenders_fit_the_process() -> None:
     planned = ["fixed-count", "low-discrepancy", "dilated", "confidence", "margin-confidence", "entropy-confidence"]
     planned += ["entropy-bounded", "threshold", "factor", "klass"]
     decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting"]
-    assert list(masked) == ["auto", *first, *revising, *planned, *decoders]
-    assert list(moving) == ["auto", *first, "uniformization"]
+    assert list(masked) == ["auto", *first, "corrected", "remdm", *revising, *planned, *decoders]
+    assert list(moving) == ["auto", *first, "corrected", "psi", "uniformization"]
     assert all(one.grid is None for one in masked.values())
     grid = moving["tweedie"].grid
     assert grid is not None

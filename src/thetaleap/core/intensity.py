@@ -100,7 +100,7 @@ class Combined:
     align: Align = "destination"
     where_earlier: bool = False
     """Only jumps with a positive earlier intensity."""
-    scales: tuple[float | Times, float | Times] = (1.0, 1.0)
+    scales: tuple[float | Float64[Tensor, " ..."], float | Float64[Tensor, " ..."]] = (1.0, 1.0)
     """Factors of the earlier and the later intensity, to bring both to one unit of time."""
     tight = False
 
