@@ -88,7 +88,7 @@ def test_default_contenders_fit_the_process() -> None:
     masked, moving = (default_contenders(tl.load(name)) for name in ("cube3", "cube3-uniform"))
     first = ["euler", "tau-leaping", "tweedie", "rk2", "trapezoidal", "trapezoidal-paper", "exponential-trapezoidal"]
     planned = ["fixed-count", "low-discrepancy", "confidence", "entropy-bounded"]
-    decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting"]
+    decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting", "exact"]
     assert list(masked) == ["auto", *first, "multistep", "adams-bashforth", *planned, *decoders]
     assert list(moving) == ["auto", *first, "multistep", "adams-bashforth", "uniformization"]
     assert all(one.grid is None for one in masked.values())
