@@ -92,7 +92,7 @@ def test_default_contenders_fit_the_process() -> None:
     revising = ["wino", "joint-threshold", "punt"]
     planned = ["fixed-count", "low-discrepancy", "dilated", "confidence", "margin-confidence", "entropy-confidence"]
     planned += ["entropy-bounded", "threshold", "factor", "klass"]
-    decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting"]
+    decoders = ["parallel-decoding", "semi-autoregressive", "first-hitting", "exact"]
     assert list(masked) == ["auto", *first, "corrected", "remdm", *revising, *planned, *decoders]
     assert list(moving) == ["auto", *first, "corrected", "psi", "uniformization"]
     assert all(one.grid is None for one in masked.values())

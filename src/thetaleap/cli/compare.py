@@ -25,8 +25,8 @@ ALL = "all"
 LONG = 60
 """Seconds from which on it is said how long it will take."""
 SOLVERS = (
-    "Contenders, with commas between: names of [cyan]thetaleap solvers[/], auto, or as in Python, "
-    "'Multistep(planner=LowDiscrepancy())'; or all."
+    "Contenders, with commas between: names of [cyan]thetaleap solvers[/], auto, exact (one position at a time, in few "
+    "rounds), or as in Python, 'Multistep(planner=LowDiscrepancy())'; or all."
 )
 REFERENCE = (
     "Samples to compare with, .parquet, .jsonl or .npy, such as the reference.npy of an earlier comparison; a number: the "

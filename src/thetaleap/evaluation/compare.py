@@ -125,8 +125,9 @@ def compare(
 
     Args:
         model: any model, or the name of one.
-        contenders: solvers by name, each as a solver, as text (``"auto"``, ``"Multistep(window=2)"``), or with a grid of
-            its own as a `Contender`; or a list of solvers and texts; by default `default_contenders`.
+        contenders: solvers by name, each as a solver, as text (``"auto"``, ``"Multistep(window=2)"``, ``"exact"``: one
+            position at a time in few rounds), or with a grid of its own as a `Contender`; or a list of solvers and texts;
+            by default `default_contenders`.
         budgets: the most evaluations to spend on a sample. Exact solvers take as many as they need, and run once.
         num: samples of each: by default 2000 for oracles, else 64 to 256, fewer of longer sequences. Exact laws do not
             depend on it, but times do.
