@@ -250,10 +250,10 @@ def uniform(budgets: list[int]) -> None:
 
 
 def text(file: Path, num: int = 32, seed: int = 0, length: int = 32) -> None:
-    """Characters by the network `shakespeare`, judged by the n-grams that come with the package."""
+    """Characters by the network `shakespeare-char`, judged by the n-grams that come with the package."""
     from thetaleap.evaluation.judges import ngram
 
-    judge, model, plays = ngram.load(), tl.load("shakespeare", length=length), file.read_text()
+    judge, model, plays = ngram.load(), tl.load("shakespeare-char", length=length), file.read_text()
     held = plays[-ngram.card()["held-out characters"] :]
     real = [held[n : n + length] for n in range(0, len(held) - length, length)]
     rows = [judge.encode(one) for one in real]
@@ -329,7 +329,7 @@ def figure() -> None:
         rows = [told[f"{key}, {factor}"] for factor in (2, 4)]
         above, spread = [row["bits"] - real for row in rows], [2 * row["error"] for row in rows]
         right.errorbar([2 * aside, 4 * aside], above, spread, marker="o", color=colour, label=key)
-    right.set(title="The network shakespeare", ylabel="bits per character above held-out text", xscale="log")
+    right.set(title="The network shakespeare-char", ylabel="bits per character above held-out text", xscale="log")
     right.set_xticks([1, 2, 4], ["1", "2", "4"])
     right.minorticks_off()
     right.legend(frameon=False, loc="lower left", fontsize="small")

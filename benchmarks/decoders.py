@@ -2,7 +2,7 @@
 
 `python -m benchmarks.decoders exact` prints exact KL and total variation from the truth, entropy lost, evaluations and
 tokens per evaluation, on three small oracles; `oracles` the same by samples of `chain64` and `ising4x16`; `text` of
-`shakespeare`, beside exact samples of it; `sums` the word problems that come out right. Every decoder may take as many
+`shakespeare-char`, beside exact samples of it; `sums` the word problems that come out right. Every decoder may take as many
 evaluations as there are positions, those that test or revise twice as many (`PUNT` also four times). Beside each is what
 `recommend` names for as many evaluations as it took, rounded up.
 
@@ -143,10 +143,10 @@ def oracles(num: int) -> None:
 
 
 def text(num: int) -> None:
-    model = tl.load("shakespeare")
+    model = tl.load("shakespeare-char")
     reference = exact_sampling(model, 64).draw(model, num, seed=1)
     yardstick = by_reference(model, reference, "exact samples", seed=1)
-    print(f"\n**shakespeare**, {num} samples of 256 characters\n")
+    print(f"\n**shakespeare-char**, {num} samples of 256 characters\n")
     some: list[tuple[Method, int]] = [*((one, 64) for one in BUDGETED), (tl.SemiAutoregressive(), 64)]
     caps: list[tuple[Method, int]] = [pair for pair in decoders(model.length) if pair[0] not in BUDGETED]
     some += dict.fromkeys((solver, min(cap, model.length)) for solver, cap in caps)

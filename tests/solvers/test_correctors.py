@@ -202,7 +202,7 @@ def test_others_do_not(case: Case, corrector: Corrector) -> None:
         (tl.Psi("constant", 0.5), uniform(0, (4,))),
         (tl.Psi("rescale", 1.0), uniform(0, (4,))),
     ],
-    ids=repr,
+    ids=lambda each: each.name if isinstance(each, Case) else repr(each),
 )
 def test_one_position_keeps_its_law(solver: Solver, case: Case) -> None:
     """What keeps the marginals of the process is exact where there is one position, but for the prior's truncation."""
