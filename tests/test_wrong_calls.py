@@ -13,7 +13,7 @@ import thetaleap as tl
 
 NAMES: dict[str, Any] = {
     **{"tl": tl, "torch": torch, "np": np, "net": nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 3))},
-    **{"cube": tl.load("cube3"), "moving": tl.load("cube3-uniform"), "plays": tl.load("shakespeare")},
+    **{"cube": tl.load("cube3"), "moving": tl.load("cube3-uniform"), "plays": tl.load("shakespeare-char")},
     **{"halves": torch.tensor([0.5, 0.5]), "mnist": tl.load("mnist"), "flat": lambda x, t: torch.zeros((*x.shape, 3))},
 }
 

@@ -98,7 +98,7 @@ def test_every_solver(tmp_path: Path, name: str, model: str) -> None:
 def test_hyper_parameters(tmp_path: Path, args: str, solver: Any) -> None:
     out = tmp_path / "a.npy"
     text = ran("sample", "cube3", *args.split(), "--nfe", 9, "--num", 20, "--out", out)
-    assert re.search(rf"^solver +{re.escape(repr(solver))}$", text, re.M)
+    assert re.search(rf"^solver +{re.escape(written(solver))}$", text, re.M)
     np.testing.assert_array_equal(np.load(out), tl.sample(tl.load("cube3"), solver, nfe=9, num=20).x.numpy())
 
 

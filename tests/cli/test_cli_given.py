@@ -86,7 +86,7 @@ def test_given_tokens_are_kept_and_forbidden_ones_absent(tmp_path) -> None:
     assert set(x[:, 0]) == {3}
     assert set(x[:, 3]) == {5}
     assert not {1, 2} & set(x[:, [1, 2, *range(4, 64)]].flatten())
-    assert "Blocks(solver=Tweedie(planner=Bernoulli()), length=16" in said
+    assert "Blocks(solver=Tweedie(), length=16)" in said
 
 
 def test_a_file_of_prompts(tmp_path) -> None:

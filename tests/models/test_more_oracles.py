@@ -273,6 +273,8 @@ def test_shapes() -> None:
         "ising4x16": (4, 16),
         "tree31": None,
         "mixture32": None,
+        "shuffle16": None,
+        "latin4": (4, 4),
     }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import thetaleap as tl
-from tests.cases import SOLVERS, allowed
+from tests.cases import SOLVERS, allowed, informed
 from thetaleap.core.evaluation import COPIES, Dense, Evaluation, Gathered
 from thetaleap.solvers import Solver
 
@@ -62,7 +62,12 @@ def budget(solver: Solver) -> dict[str, Any]:
     return {} if solver.evaluations is None else {"nfe": 7}
 
 
-PAIRS = [(process, solver) for process in PROCESSES for solver in SOLVERS if allowed(solver, process)]
+PAIRS = [
+    (process, solver)
+    for process in PROCESSES
+    for solver in SOLVERS
+    if allowed(solver, process) and not (process.mask is not None and informed(solver))
+]
 
 
 @pytest.mark.parametrize(("process", "solver"), PAIRS, ids=str)

