@@ -80,7 +80,7 @@ def test_a_tuned_solver_is_saved_and_sampled_with(tuned: Tuned, tmp_path: Path) 
     assert choice.reason == "Tuned for toy15 at 3 evaluations."
     solver, grid = tuned.winner.contender(MODEL).at(MODEL, 3)
     assert choice.solver == solver
-    assert grid is not None
+    assert callable(grid)
     assert choice.grid is not None
     assert torch.equal(choice.grid(MODEL.horizon, 0.0, 3), grid(MODEL.horizon, 0.0, 3))
     toy = tl.load("toy15")
