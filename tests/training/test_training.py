@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from thetaleap.core.noise import Noise, Stream
 from thetaleap.training.data import Batch, Corpus, read_corpus
+from thetaleap.training.muon import Muon, orthogonal
 from thetaleap.training.trainer import (
     CHECKPOINT,
     Recipe,
@@ -102,8 +103,24 @@ def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else() -> None:
     assert taken == {f"blocks.0.{part}.weight" for part in parts}
     assert taken | left == set(names.values())
     assert not taken & left
-    assert {group["adjust_lr_fn"] for group in muon.param_groups} == {"match_rms_adamw"}
     assert [group["weight_decay"] for group in (*muon.param_groups, *others.param_groups)] == [0.01, 0.01, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(24, 36), (48, 16), (16, 48)])
+def test_muon_steps_as_torch_s_own(shape: tuple[int, int]) -> None:
+    """Three steps, up to torch's bfloat16; every singular value of an update is near 1."""
+    noise = torch.Generator().manual_seed(0)
+    first, grads = torch.randn(shape, generator=noise), torch.randn(3, *shape, generator=noise)
+    ours, theirs = torch.nn.Parameter(first.clone()), torch.nn.Parameter(first.clone())
+    both = (Muon([ours], 0.01, 0.1), torch.optim.Muon([theirs], 0.01, 0.1, adjust_lr_fn="match_rms_adamw"))
+    for grad in grads:
+        for value, optimizer in zip((ours, theirs), both, strict=True):
+            value.grad = grad.clone()
+            optimizer.step()
+    moved = (ours - first).norm()
+    assert (ours - theirs).norm() < 0.03 * moved
+    values = torch.linalg.svdvals(orthogonal(grads[0]))
+    assert 0.5 < values.min() <= values.max() < 1.3
 
 
 def test_muon_learns_as_well() -> None:

@@ -31,6 +31,7 @@ from ..core.storage import installed
 from ..models.transformer import Sizes, Transformer
 from .data import Batch, Examples
 from .losses import WEIGHTINGS, masked_bound, score_entropy
+from .muon import Muon
 from .recipes import write_tensors
 
 LEAST_TIME = 1e-3
@@ -159,7 +160,7 @@ def optimizers(recipe: Recipe, model: Transformer) -> list[torch.optim.Optimizer
     groups = [{"params": [*matrices.values()], "weight_decay": recipe.decay}, {"params": vectors, "weight_decay": 0.0}]
     made: list[torch.optim.Optimizer] = [torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))]
     if muon:
-        made.append(torch.optim.Muon(muon, lr=recipe.rate, weight_decay=recipe.decay, adjust_lr_fn="match_rms_adamw"))
+        made.append(Muon(muon, lr=recipe.rate, weight_decay=recipe.decay))
     return made
 
 
