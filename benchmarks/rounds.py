@@ -59,6 +59,8 @@ ROWS = [
     Row("mixture32", RANDOM),
     Row("sums", RANDOM, (8, 16, "auto")),
     Row("sapiens-vh", LOW),
+    Row("shakespeare", LOW, (8, 16, 32, 64, "auto")),
+    Row("shakespeare", RANDOM, (16, 32, "auto")),
     Row("shakespeare-char", LOW, (8, 16, 32, 64, "auto")),
     Row("shakespeare-char", RANDOM, (16, 32, "auto")),
     Row("shakespeare-char", LOW, (16, "auto"), each=4),

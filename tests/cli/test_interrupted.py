@@ -20,6 +20,7 @@ from tests.cli.test_cli import call, failed, ran
 from thetaleap import sampling
 from thetaleap.cli.sample import Kept
 from thetaleap.core.progress import deferred
+from thetaleap.evaluation import compare as comparison
 from thetaleap.files import read_samples
 from thetaleap.training import trainer
 from thetaleap.training.data import read_corpus
@@ -124,6 +125,33 @@ def test_a_run_is_not_continued_by_another(tmp_path: Path, monkeypatch: pytest.M
     assert Path("x.npy").read_bytes() == before
     ran(*common.split(), "--first", 2)
     assert read_samples(Path("x.npy"))[0].shape == (4, 64)
+
+
+# --- comparing
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_rows_that_were_finished_are_kept_and_the_reference_too(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn, draw = [0], comparison.sample
+
+    def pressing(*args: Any, **named: Any) -> sampling.Samples:
+        drawn[0] += 1
+        if drawn[0] > 3 * rows:  # each is timed three times
+            raise KeyboardInterrupt
+        return draw(*args, **named)
+
+    command = "compare cube3 --solvers auto,tweedie --nfe 2,3 --num 9 --reference model --out c"
+    with monkeypatch.context() as pressed:
+        pressed.setattr(comparison, "sample", pressing)
+        said, go_on = interrupted(*command.split())
+    assert said == f"{rows} of 4 rows were finished"
+    assert Path("c/comparison.csv").exists() == (rows > 0)
+    assert go_on == [*command.split()[:8], "--out", "c", "--reference", "c/reference.npy"]
+    text = ran(*go_on)
+    assert "9 samples that were given" in " ".join(text.split())
 
 
 # --- training

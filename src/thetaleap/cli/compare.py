@@ -19,6 +19,7 @@ from ..models import load
 from ..planners import FixedCount, LowDiscrepancy
 from ..solvers import Multistep, Solver, Tweedie
 from .base import default_folder, print_report, require_folder
+from .errors import retyped
 from .options import SEED, parse_budgets
 
 ALL = "all"
@@ -102,8 +103,23 @@ def compare(
         contenders = contenders_of(denoiser, named, "solvers") | (planned if not set(named) & set(planned) else {})
     num = comparison.default_num(denoiser, given) if num is None else num
     _announce(denoiser, comparison.evaluations(denoiser, contenders, budgets, given), num)
-    result = comparison.compare(denoiser, contenders, budgets, num=num, seed=seed, reference=given)
+    try:
+        result = comparison.compare(denoiser, contenders, budgets, num=num, seed=seed, reference=given)
+    except comparison.Interrupted as stopped:
+        _interrupted(stopped.comparison, sum(len(budgets) if one.spends else 1 for one in contenders.values()), folder)
+        raise typer.Exit(130) from None
     print_report(result.text(), result.save(folder))
+
+
+def _interrupted(found: comparison.Comparison, wanted: int, folder: Path) -> None:
+    """Show and keep what was finished, and say how to go on with the same reference."""
+    from ..evaluation.report import write_reference  # with matplotlib
+
+    if any(row.figures for row in found.rows):
+        print_report(found.text(), found.save(folder))
+    kept = None if found.reference is None else write_reference(found.reference, folder)
+    again = retyped() if kept is None else retyped(reference=kept)
+    typer.echo(f"interrupted: {len(found.rows)} of {wanted} rows were finished\nto go on: {again}", err=True)
 
 
 def _tune(

@@ -25,7 +25,7 @@ from .metrics.measured import LEVEL, Scattered
 from .threads import one_thread
 from .yardsticks import DRAWS, Reference, Yardstick, by_reference, by_truth, exact_sampling, knows_itself
 
-__all__ = ["Comparison", "Contender", "Rank", "Row", "compare", "default_contenders"]
+__all__ = ["Comparison", "Contender", "Interrupted", "Rank", "Row", "compare", "default_contenders"]
 
 NUM = 2000
 MODEL = "model"
@@ -108,6 +108,14 @@ class Comparison:
         return write(self, Path(folder))
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in `compare`, once the reference was there: `comparison` has the rows that were finished."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__()
+        self.comparison = comparison
+
+
 def compare(
     model: Denoiser | str,
     contenders: Contenders | None,
@@ -136,7 +144,8 @@ def compare(
             evaluations, where exact ones take too long; or "model": exact ones also where the truth is known.
         progress: show a progress bar; by default if standard error is a terminal.
 
-    A contender that cannot be run at a budget gets a row that says why.
+    A contender that cannot be run at a budget gets a row that says why. Ctrl-C raises `Interrupted`, which holds the
+    rows that were finished.
     """
     model = as_model(model)
     require_reference(reference)
@@ -151,20 +160,28 @@ def compare(
         require_count(f"budgets[{n}]", budget)
     budgets, every = sorted(set(budgets)), contenders_of(model, contenders)
     rows: list[Row] = []
+    drawn: Tensor | None = None
+    stopped = False
     # threads wait for each other on small tensors, as those of oracles
     with one_thread() if knows_itself(model) else nullcontext():
         total = evaluations(model, every, budgets, reference)
         with progress_bar(progress, "comparing", total) as advance:
             measure, drawn = _yardstick(model, num, seed, budgets, reference, advance)
-            for name, budget in _entries(every, budgets):
-                rows.append(_row(model, name, every[name], budget, num, seed, measure))
-                advance((budget or model.length) + measure.evaluations, note=name)
+            try:
+                for name, budget in _entries(every, budgets):
+                    rows.append(_row(model, name, every[name], budget, num, seed, measure))
+                    advance((budget or model.length) + measure.evaluations, note=name)
+            except KeyboardInterrupt:
+                stopped = True
     pairs = len(every) * (len(every) - 1) // 2 * len(measure.ranking)
     level = 1 - (1 - LEVEL) / max(1, pairs)
     groups = [[row for row in rows if row.budget == budget] for budget in (*budgets, None)]
     ranked = [row for group in groups for row in rank(group, measure.ranking, level)]
     settings = _settings(model, every, budgets, num, seed)
-    return Comparison(ranked, measure.kind, measure.ranking, measure.about, settings, level, drawn)
+    found = Comparison(ranked, measure.kind, measure.ranking, measure.about, settings, level, drawn)
+    if stopped:
+        raise Interrupted(found)
+    return found
 
 
 # --- what is measured

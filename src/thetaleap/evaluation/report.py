@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from .. import files
 from ..sampling import Samples
@@ -201,10 +202,16 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
         write_png(folder / "comparison.png", draw(comparison)),
     ]
     if comparison.reference is not None:
-        written.append(folder / "reference.npy")
-        none = comparison.reference.new_zeros(len(comparison.reference))
-        files.write(written[-1], Samples(comparison.reference, none, none, none, {}), {})
+        written.append(write_reference(comparison.reference, folder))
     return written
+
+
+def write_reference(samples: Tensor, folder: Path) -> Path:
+    """The samples of a reference, for the next comparison."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, none = folder / "reference.npy", samples.new_zeros(len(samples))
+    files.write(path, Samples(samples, none, none, none, {}), {})
+    return path
 
 
 def flat(row: Row, figures: Sequence[str]) -> dict[str, Any]:
