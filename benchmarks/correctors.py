@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 import thetaleap as tl
-from thetaleap.evaluation.metrics import kl, ngram_divergence, unigram_entropy
+from thetaleap.evaluation.metrics import kl, ngram_divergence, total_variation, unigram_entropy
 from thetaleap.evaluation.yardsticks import true_law
 from thetaleap.sampling import plan
 from thetaleap.solvers import Corrector, Solver
@@ -90,16 +90,25 @@ def keep(key: str, value: Any) -> None:
 
 def divergence(model: Any, solver: Solver, budget: int, truth: torch.Tensor, grid: Any = None) -> float:
     """KL of the truth from the law of the samples; infinite where the budget is too small."""
+    return figures(model, solver, budget, truth, grid)[0]
+
+
+def figures(
+    model: Any, solver: Solver, budget: int, truth: torch.Tensor, grid: Any = None
+) -> tuple[float, float, float]:
+    """KL and total variation of the truth from the law of the samples, and the entropy lost; infinite where the budget
+    is too small."""
     try:
-        times = plan(model, solver, nfe=budget, grid=grid)
-        return max(0.0, kl(truth, tl.exact.law(model, solver, times)))
+        law = tl.exact.law(model, solver, plan(model, solver, nfe=budget, grid=grid))
     except ValueError:
-        return math.inf
+        return math.inf, math.inf, math.inf
+    lost = float(torch.xlogy(law, law).sum() - torch.xlogy(truth, truth).sum())
+    return max(0.0, kl(truth, law)), total_variation(truth, law), lost
 
 
-def best(rows: list[tuple[float, str, str]]) -> dict[str, Any]:
-    least, name, kind = min(rows)
-    return {"kl": least, "solver": name, "family": kind}
+def best(rows: list[tuple[tuple[float, float, float], str, str]]) -> dict[str, Any]:
+    (least, variation, lost), name, kind = min(rows)
+    return {"kl": least, "tv": variation, "entropy lost": lost, "solver": name, "family": kind}
 
 
 def exact(name: str, model: Any, budgets: list[int], few: bool = False) -> None:
@@ -107,19 +116,18 @@ def exact(name: str, model: Any, budgets: list[int], few: bool = False) -> None:
     for budget in budgets:
         begin = time.time()
         plainly = [
-            (divergence(model, solver, budget, truth, grid), repr(solver), "plain")
-            for solver, grid in uncorrected(model)
+            (figures(model, solver, budget, truth, grid), repr(solver), "plain") for solver, grid in uncorrected(model)
         ]
         mended = [
-            (divergence(model, solver, budget, truth, grid), repr(solver), family(solver))
+            (figures(model, solver, budget, truth, grid), repr(solver), family(solver))
             for solver, grid in corrected(budget, few)
         ]
         kinds = {kind: best([row for row in mended if row[2] == kind]) for kind in {row[2] for row in mended}}
         found[budget] = {"plain": best(plainly), "corrected": best(mended), "families": kinds}
-        told = found[budget]
+        sides = (found[budget]["plain"], found[budget]["corrected"])
+        told = (f"{s['kl']:.3g}, TV {s['tv']:.2g}, lost {s['entropy lost']:.2g}, {s['solver']}" for s in sides)
         print(
-            f"{name}, {budget}: {told['plain']['kl']:.3g} {told['plain']['solver']} | {told['corrected']['kl']:.3g} "
-            f"{told['corrected']['solver']} | " + ", ".join(f"{k} {v['kl']:.3g}" for k, v in kinds.items()),
+            f"{name}, {budget}: {' | '.join(told)} | " + ", ".join(f"{k} {v['kl']:.3g}" for k, v in kinds.items()),
             f"({time.time() - begin:.0f} s)",
             flush=True,
         )

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.decoders exact` prints exact KL and total variation from the truth, entropy lost, evaluations and
 tokens per evaluation, on three small oracles; `oracles` the same by samples of `chain64` and `ising4x16`; `text` of
-`shakespeare-char`, beside exact samples of it; `sums` the word problems that come out right. Every decoder may take as many
+`shakespeare` (or `--model`), beside exact samples of it; `sums` the word problems that come out right. Every decoder may take as many
 evaluations as there are positions, those that test or revise twice as many (`PUNT` also four times). Beside each is what
 `recommend` names for as many evaluations as it took, rounded up.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,15 +144,16 @@ def oracles(num: int) -> None:
         sampled(model, yardstick.measure, ["excess", "pair_kl", "entropy_gap"], num, decoders(model.length))
 
 
-def text(num: int) -> None:
-    model = tl.load("shakespeare-char")
+def text(num: int, name: str = "shakespeare") -> None:
+    model = tl.load(name)
     reference = exact_sampling(model, 64).draw(model, num, seed=1)
     yardstick = by_reference(model, reference, "exact samples", seed=1)
-    print(f"\n**shakespeare-char**, {num} samples of 256 characters\n")
-    some: list[tuple[Method, int]] = [*((one, 64) for one in BUDGETED), (tl.SemiAutoregressive(), 64)]
+    print(f"\n**{name}**, {num} samples of {model.length} tokens\n")
+    few = model.length // 4
+    some: list[tuple[Method, int]] = [*((one, few) for one in BUDGETED), (tl.SemiAutoregressive(), few)]
     caps: list[tuple[Method, int]] = [pair for pair in decoders(model.length) if pair[0] not in BUDGETED]
     some += dict.fromkeys((solver, min(cap, model.length)) for solver, cap in caps)
-    some += [(tl.Blocks(tl.Tweedie(tl.Threshold(0.9)), 32), 256), (BUDGETED[0], model.length)]
+    some += [(tl.Blocks(tl.Tweedie(tl.Threshold(0.9)), 32), model.length), (BUDGETED[0], model.length)]
     sampled(model, yardstick.measure, ["nll", "entropy_gap", "ngrams"], num, some)
 
 
@@ -191,12 +193,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("part", choices=("exact", "oracles", "text", "sums"), nargs="?", default="exact")
     parser.add_argument("--num", type=int, default=None)
+    parser.add_argument("--model", default="shakespeare", help="of text")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.part == "exact":
         exact()
     else:
-        {"oracles": oracles, "text": text, "sums": sums}[given.part](
+        {"oracles": oracles, "text": partial(text, name=given.model), "sums": sums}[given.part](
             given.num or {"oracles": 400, "text": 16, "sums": 100}[given.part]
         )
 
