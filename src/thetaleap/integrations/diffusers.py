@@ -8,6 +8,7 @@ the same network, seed and noise to begin with, a scheduler draws the same token
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -27,11 +28,13 @@ from ..solvers import ExponentialTrapezoidal, Multistep, Solver, Trapezoidal, Tw
 from .driven import Driven, Told, seed_of
 
 try:
-    from diffusers import ConfigMixin, SchedulerMixin
-    from diffusers.configuration_utils import register_to_config
-    from diffusers.utils import BaseOutput
+    configuration = import_module("diffusers.configuration_utils")
+    SchedulerMixin: Any = import_module("diffusers.schedulers.scheduling_utils").SchedulerMixin
+    BaseOutput: Any = import_module("diffusers.utils.outputs").BaseOutput
 except ImportError as error:
     raise ImportError(f"diffusers is not installed ({error}): pip install 'thetaleap[diffusers]'") from error
+ConfigMixin: Any = configuration.ConfigMixin
+register_to_config: Any = configuration.register_to_config
 
 METHODS = ("auto", "greedy", "multinomial")
 
@@ -145,8 +148,9 @@ class SolverScheduler(SchedulerMixin, ConfigMixin):
         self.run.tell(logits, x)
         after = self.run.x
         masked = torch.zeros_like(x, dtype=torch.bool) if mask is None else x == mask
-        fields = (after, masked & (after != x), ~masked & (after != x), after, _likely(logits, after))
-        output = StepOutput(*(part.view(sample.shape) for part in fields), model_output)
+        changed, likely = after != x, _likely(logits, after)
+        parts = [part.view(sample.shape) for part in (after, masked & changed, ~masked & changed, after, likely)]
+        output = StepOutput(*parts, model_output)
         return output if return_dict else output.to_tuple()
 
     def _seed(self, generator: torch.Generator | None) -> int:

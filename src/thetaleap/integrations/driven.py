@@ -32,7 +32,7 @@ from ..solvers.base import Step
 class Ask(Exception):
     """A question that the network has not answered: about samples `rows` of the batch, which are `x`, at time t."""
 
-    def __init__(self, x: Tensor, t: Tensor, rows: Tensor | None) -> None:
+    def __init__(self, x: Tensor, t: Tensor, rows: Tensor) -> None:
         super().__init__("the network has not been asked about this")
         self.x, self.t, self.rows = x, t, rows
 
@@ -47,7 +47,7 @@ class Told:
     posterior: bool = False
     """Whether answers are given all positions, the one that they are about included."""
     time_free: bool = True
-    samples: Int64[Tensor, " b"] | None = None
+    samples: Int64[Tensor, " b"] = field(default_factory=lambda: torch.arange(0))
     answers: list[Float[Tensor, "batch d S"]] = field(default_factory=list)
 
     @property
@@ -57,18 +57,21 @@ class Told:
     def of(self, samples: Int64[Tensor, " b"]) -> Told:
         return replace(self, samples=samples)
 
+    def inspect(self, given: Int64[Tensor, " d"] | None = None) -> None:
+        """There is a network, as solvers want to know, but not here to be looked through."""
+
     def __call__(self, x: Int64[Tensor, "b d"], t: Float64[Tensor, "*b"]) -> Conditionals:
         if not self.answers:
             raise Ask(x, t, self.samples)
         whole = self.answers.pop(0)
-        said = Dense(whole if self.samples is None or len(x) == len(whole) else whole[self.samples])
+        said = Dense(whole if len(x) == len(whole) else whole[self.samples])
         return LeaveOneOut(said, x, t, self.process) if self.posterior else said
 
 
 class Driven:
     """A batch on its way from noise to data.
 
-    `x` is what the network is to be asked next, at `t`, until it is `done`; `tell` takes what it said. Sample i is a
+    `x` is what the network is to be asked next, at `t`, shape (b,), until it is `done`; `tell` takes what it said. Sample i is a
     function of (seed, i), and the same that `sample` draws with these settings, if the network is the same.
     """
 
@@ -104,8 +107,8 @@ class Driven:
         self._batch = Batch(self._inner(x), whole)
         self._answers: list[Tensor] = []
         self._asked, self._changed = self._batch.x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        self.t = torch.tensor(first, dtype=torch.float64)
-        self._go()
+        self.t = torch.full((len(x),), first, dtype=torch.float64, device=x.device)
+        self._go(self._asked)
 
     @property
     def done(self) -> bool:
@@ -128,10 +131,9 @@ class Driven:
         if self.done:
             self._asked = seen
             return
-        if self._answers:
-            self._changed |= (seen != self._asked).any(1)
-        else:
-            self._batch = replace(self._batch, x=seen)
+        self._changed |= (seen != self._asked).any(1)
+        if not self._answers:
+            self._adopt(seen)
         self._answers.append(logits)
         self._go(seen)
 
@@ -143,7 +145,13 @@ class Driven:
         """`x` with our number for the mask, which is one above all tokens."""
         return x if self.mask is None else torch.where(x == self.mask, self._states, x)
 
-    def _go(self, seen: Tensor | None = None) -> None:
+    def _adopt(self, seen: Tensor) -> None:
+        """Take samples that the engine has changed as they are."""
+        if bool(self._changed.any()):
+            self._batch = replace(self._batch, x=torch.where(self._changed.unsqueeze(1), seen, self._batch.x))
+            self._changed.zero_()
+
+    def _go(self, seen: Tensor) -> None:
         """Go as far as the answers reach."""
         while self._walk:
             n, (t, stage) = self._walk[0]
@@ -151,14 +159,10 @@ class Driven:
             try:
                 self._batch, _ = self._batch.after(n, t, stage, self._control, self._noise)
             except Ask as ask:
-                x = self._batch.x
-                self._asked = ask.x if ask.rows is None else x.index_copy(0, ask.rows, ask.x)
-                self.t = ask.t
+                self._asked = self._batch.x.index_copy(0, ask.rows, ask.x)
+                self.t = self.t.index_copy(0, ask.rows, ask.t.to(self.t.device).expand(len(ask.rows)))
                 return
-            if seen is not None and bool(self._changed.any()):
-                kept = torch.where(self._changed.unsqueeze(1), seen, self._batch.x)
-                self._batch = replace(self._batch, x=kept)
-                self._changed.zero_()
+            self._adopt(seen)
             self._walk.pop(0)
             self._answers.clear()
         self._asked = self._batch.x
