@@ -340,7 +340,9 @@ def amused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "layers_per_block": 1,
     }
     blocks = {"down_block_types": ["DownEncoderBlock2D"] * 2, "up_block_types": ["UpDecoderBlock2D"] * 2}
-    vqvae = ours.VQModel(block_out_channels=(8, 8), **blocks, **latent, mid_block_add_attention=False)
+    vqvae = ours.VQModel(
+        block_out_channels=(8, 8), **blocks, **latent, mid_block_add_attention=False, lookup_from_codebook=True
+    )
     clip = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1}
     text = hub.CLIPTextConfig(vocab_size=28, projection_dim=8, eos_token_id=1, **clip)
     encoder = hub.CLIPTextModelWithProjection(text)

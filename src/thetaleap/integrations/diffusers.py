@@ -114,7 +114,7 @@ class SolverScheduler(SchedulerMixin, ConfigMixin):
         editing_threshold: float | None = None,
         minimal_topk: int | None = None,
         prompt_mask: Tensor | None = None,
-        starting_mask_ratio: float = 1.0,
+        starting_mask_ratio: Any = 1.0,
         generator: torch.Generator | None = None,
         return_dict: bool = True,
     ) -> StepOutput | tuple[Tensor, ...]:
