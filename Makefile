@@ -80,7 +80,7 @@ harness: .venv/.harness
 
 # diffusers and flow_matching, and the tests that need them
 diffusers: .venv/.diffusers
-	$(BIN)/pytest tests/integrations/test_diffusers.py tests/integrations/test_flow_matching.py
+	$(BIN)/pytest $(addprefix tests/integrations/test_, diffusers.py diffusers_pipelines.py flow_matching.py)
 
 .venv/.diffusers: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt \

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -133,3 +135,13 @@ def test_logits_of_another_vocabulary_are_named() -> None:
     run = Driven(Manner(tl.Tweedie(), nfe=1), tl.Masked(3), torch.full((1, 2), 3), seed=0)
     with pytest.raises(ValueError, match=r"logits=\(1, 2, 4\): need 3 values a row"):
         run.tell(torch.zeros((1, 2, 4)), run.x)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("diffusers", "diffusers.utils.outputs"), ("flow_matching", "flow_matching.path")]
+)
+def test_what_is_not_installed_is_named(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, part, None)
+    monkeypatch.delitem(sys.modules, f"thetaleap.integrations.{name}", raising=False)
+    with pytest.raises(ImportError, match=rf"{name} is not installed .*: pip install 'thetaleap\[{name}\]'"):
+        import_module(f"thetaleap.integrations.{name}")

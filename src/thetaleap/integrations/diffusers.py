@@ -166,11 +166,13 @@ class SolverScheduler(SchedulerMixin, ConfigMixin):
         total, left = len(self.timesteps), manner.nfe or 0
         require(left > 0, "timestep", total - left, f"there are {total} of them, from 0; call set_timesteps for more")
         process = Uniform(states, LogLinear(EPS)) if mask is None else Masked(states)
-        manner = replace(manner, grid=self._grid(process))
-        if mask is None:
-            return Driven(manner, process, x, seed=seed, posterior=True)
-        given = x != mask if prompt is None else (x != mask) | prompt
-        return Driven(manner, process, x, seed=seed, given=given if bool(given.any()) else None, mask=mask)
+        manner, given = replace(manner, grid=self._grid(process)), None
+        if mask is not None:
+            given = x != mask if prompt is None else (x != mask) | prompt
+        try:
+            return Driven(manner, process, x, seed=seed, given=given, mask=mask, posterior=mask is None)
+        except ValueError as error:  # of a budget that is called so elsewhere
+            raise ValueError(str(error).replace("nfe=", "num_inference_steps=", 1)) from None
 
     def _grid(self, process: Process) -> Grid | None:
         return read_grid(Told(process, 1, torch.device("cpu")), self.config.grid)
@@ -213,8 +215,8 @@ class SolverScheduler(SchedulerMixin, ConfigMixin):
 def _likely(logits: Tensor, tokens: Tensor) -> Tensor:
     """The probabilities of `tokens` by `logits`; of a mask that has none, 0."""
     told = tokens < logits.shape[-1]
-    own = logits.gather(2, torch.where(told, tokens, 0).unsqueeze(2)).squeeze(2)
-    return torch.where(told, (own - logits.logsumexp(2)).exp(), 0.0)
+    rows = logits.detach().float().log_softmax(2)
+    return torch.where(told, rows.gather(2, torch.where(told, tokens, 0).unsqueeze(2)).squeeze(2).exp(), 0.0)
 
 
 def _planner(text: str | None) -> Planner:

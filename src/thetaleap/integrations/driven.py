@@ -95,6 +95,7 @@ class Driven:
         model = tempered(inner, manner.temperature, manner.top_k, manner.top_p)
         self._control, self._noise = control_of(manner.solver), Stream(seed, 0, len(x), x.device)
         budget = {"nfe": manner.nfe, "steps": manner.steps, "grid": manner.grid, "delta": manner.delta}
+        given = given if given is not None and bool(given.any()) else None
         free = x.shape[1] if given is None else max(1, int((~given).sum(1).max()))
         times = plan(model, manner.solver, **budget, positions=free)
 
@@ -134,7 +135,7 @@ class Driven:
         self._changed |= (seen != self._asked).any(1)
         if not self._answers:
             self._adopt(seen)
-        self._answers.append(logits)
+        self._answers.append(logits.detach())
         self._go(seen)
 
     @property

@@ -27,7 +27,7 @@ try:
     Solver: Any = import_module("flow_matching.solver").Solver
     MixtureDiscreteProbPath: Any = import_module("flow_matching.path").MixtureDiscreteProbPath
 except ImportError as error:
-    raise ImportError(f"flow_matching is not installed ({error}): pip install flow_matching") from error
+    raise ImportError(f"flow_matching is not installed ({error}): pip install 'thetaleap[flow_matching]'") from error
 
 EPS = 1e-6
 """What is left of alpha at the start, as in other schedules, so that the rate there is finite."""

@@ -66,11 +66,13 @@ class Block:
 
     seed: int
     given: Tensor
+    complete: bool
+    """Whether there is nothing to write."""
     run: Driven | None = None
 
     def advance(self, settings: Settings, mask: int, x: Tensor, logits: Tensor) -> Tensor | None:
         """What the network is to be asked next, by what it said about `x`; None where `x` was complete already."""
-        if bool(self.given.all()):
+        if self.complete:
             return None
         if self.run is None:
             process = Masked(logits.shape[-1])
@@ -105,9 +107,12 @@ def register() -> Any:
         def init_step_state(self, forward_batch: Any) -> list[Block]:
             """A block for each request, with the seed of its id and place."""
             starts = forward_batch.positions.view(-1, self.block_size)[:, 0].tolist()
-            given = self._prompt_mask(forward_batch)
+            given = forward_batch.dllm_prompt_mask  # None where no mask is a token of the prompt
+            if given is None:
+                given = forward_batch.input_ids.view(-1, self.block_size) != self.mask_id
+            complete = given.all(1).tolist()
             return [
-                Block(seed_of(self.settings.seed, rid, start), given[n : n + 1])
+                Block(seed_of(self.settings.seed, rid, start), given[n : n + 1], complete[n])
                 for n, (rid, start) in enumerate(zip(forward_batch.rids, starts, strict=True))
             ]
 
