@@ -110,7 +110,7 @@ def test_outputs_say_what_was_changed(ours: Any) -> None:
     assert not bool(out.editing_transfer_index.any())
     filled = out.prev_sample != 16
     wanted = torch.softmax(logits, 2).gather(2, out.prev_sample.clamp(max=15).unsqueeze(2)).squeeze(2)
-    torch.testing.assert_close(out.sampled_probs, torch.where(filled, wanted, 0.0))
+    torch.testing.assert_close(out.sampled_probs, torch.where(filled, wanted, 0.0).float())
     assert out.pred_logits is logits
     last = scheduler.step(said(model, out.prev_sample, 1.0), 1, out.prev_sample, return_dict=False)
     assert [len(part) for part in last] == [2] * 6
