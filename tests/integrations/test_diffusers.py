@@ -160,6 +160,10 @@ def test_wrong_configurations_and_calls_are_named(ours: Any) -> None:
     few = "num_inference_steps=2: Trapezoidal takes 2 per step, and one more to finish: give at least 3"
     with pytest.raises(ValueError, match=few):
         scheduler.step(torch.zeros((1, 3, 4)), 0, x)
+    unmasked = ours.TweedieScheduler()  # somebody forgot to say which token is the mask
+    unmasked.set_timesteps(2)
+    with pytest.raises(ValueError, match="token=4: the network has logits for 0 to 3; if this is the mask, name it"):
+        unmasked.step(torch.zeros((1, 3, 4)), 0, x)
     with pytest.raises(ValueError, match="sampling_method='gredy': did you mean 'greedy'"):
         scheduler.step(torch.zeros((1, 3, 4)), 0, x, sampling_method="gredy")
     with pytest.raises(ValueError, match="mask_token_id=None: only masks can be added"):

@@ -121,7 +121,8 @@ class SolverScheduler(SchedulerMixin, ConfigMixin):
         """Go on by what the network said about `sample`.
 
         A run begins with timestep 0, or with one that does not follow the last, and has the evaluations that are left
-        from there. What is not masked when it begins is given, and stays.
+        from there. What is not masked when it begins is given, and stays. How to sample is said then: of later steps,
+        temperature, top_p, top_k, sampling_method and generator are not read.
 
         Args:
             model_output: logits (b, d, S), or (b, S, h, w) of images.

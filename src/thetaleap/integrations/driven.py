@@ -105,7 +105,7 @@ class Driven:
         (first, _), *rest = stages(model, self._control, times)
         self._walk = list(enumerate([(first, start), *rest]))
         whole = Reverse.begin(model, len(x), start=float(times[0]), given=given)
-        self._batch = Batch(self._inner(x), whole)
+        self._batch = Batch(self._known(self._inner(x)), whole)
         self._answers: list[Tensor] = []
         self._asked, self._changed = self._batch.x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
         self.t = torch.full((len(x),), first, dtype=torch.float64, device=x.device)
@@ -145,6 +145,14 @@ class Driven:
     def _inner(self, x: Tensor) -> Tensor:
         """`x` with our number for the mask, which is one above all tokens."""
         return x if self.mask is None else torch.where(x == self.mask, self._states, x)
+
+    def _known(self, x: Tensor) -> Tensor:
+        """`x`, if all of it are tokens or masks."""
+        wrong = (x < 0) | (x >= self._states) & (x != self._told.process.mask)
+        if bool(wrong.any()):
+            told = f"the network has logits for 0 to {self._states - 1}; if this is the mask, name it as such"
+            raise ValueError(f"token={int(x[wrong][0])}: {told}")
+        return x
 
     def _adopt(self, seen: Tensor) -> None:
         """Take samples that the engine has changed as they are."""
