@@ -10,10 +10,13 @@ says how they were made: model, solver, seed, version and what else was asked fo
 - ``.txt``: the text alone, one sample per line: a line break within a sample is written as ``\\n``, a backslash as
   ``\\\\``. The first line is ``# thetaleap`` and the card.
 - ``.png``: pictures of the samples in a grid, for models that have some; the card is its text ``thetaleap``.
+
+A folder of a job holds many: ``part-000000.parquet`` and so on, and the card in ``_job.json``; `jobs` writes it.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -42,6 +45,10 @@ Columns = dict[str, Any]
 COLUMNS = ("tokens", "nfe", "text", "prompt")
 KEY = "thetaleap"
 """Under which the card is."""
+JOB = "_job.json"
+"""In a folder of parts, the card."""
+PART = re.compile(r"part-(\d{6,})\.parquet")
+"""What its parts are called."""
 HEADER = f"# {KEY} "
 ESCAPED = {"n": "\n", "r": "\r"}
 
@@ -97,8 +104,7 @@ def write(
         prompt: what was given to each sample.
         before: samples that come first, as `read_columns` found them in a file of this kind.
     """
-    every = {"tokens": samples.x.numpy(), "nfe": samples.nfe.tolist(), "text": text, "prompt": prompt}
-    columns: Columns = {name: value for name, value in every.items() if value is not None}
+    columns = _columns(samples, text, prompt)
     if before is not None:
         columns = {
             name: np.concatenate([before[name], value]) if name == "tokens" else [*before[name], *value]
@@ -107,6 +113,20 @@ def write(
         }
     with replacing(path) as part, part.open("wb") as file:
         WRITERS[path.suffix.lower()](file, columns, card)
+
+
+def parquet(
+    samples: Samples, card: Card, text: Sequence[str] | None = None, prompt: Sequence[str] | None = None
+) -> bytes:
+    """The content of the ``.parquet`` file that `write` would write."""
+    file = io.BytesIO()
+    _write_parquet(file, _columns(samples, text, prompt), card)
+    return file.getvalue()
+
+
+def _columns(samples: Samples, text: Sequence[str] | None, prompt: Sequence[str] | None) -> Columns:
+    every = {"tokens": samples.x.numpy(), "nfe": samples.nfe.tolist(), "text": text, "prompt": prompt}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def save(path: Path, samples: Samples, force: bool = False) -> None:
