@@ -63,6 +63,11 @@ GREYS = 256
 """The most values that are taken for grey levels; more are codes, which only their decoder understands."""
 
 
+def is_folder(path: Path) -> bool:
+    """Whether samples are written to it in parts: it is a folder, or has no ending."""
+    return path.is_dir() or path.suffix == ""
+
+
 def check_target(path: Path, force: bool = False, argument: str = "out", replace: str = "--force") -> None:
     """Raise ``ValueError`` unless `write` will be able to write `path`; with `force` it may exist already.
     Errors say `argument` for it, and `replace` for what replaces it.

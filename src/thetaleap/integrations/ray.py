@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ class Engine:
         require_number("gpus_per_worker", self.gpus_per_worker, 0, 2**16, closed="low")
         require_count("cpus_per_worker", self.cpus_per_worker)
 
-    def parts(self, draw: Draw, missing: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+    def parts(self, draw: Draw, missing: Iterator[int]) -> Generator[tuple[int, bytes], None, None]:
         """The bytes of parts of a job, as soon as they are there."""
         with self.running():
             yield from self._drawn(draw, missing, "part")
@@ -99,7 +99,9 @@ class Engine:
         ray.init(address="local", num_cpus=max(cores, self.cpus_per_worker), include_dashboard=False, **quiet)
         here, gpus = ray.util.get_node_ip_address(), ray.cluster_resources().get("GPU", 0)
         try:
-            remedy = "ray was imported before, and would be open to the network; import thetaleap.integrations.ray first"
+            remedy = (
+                "ray was imported before, and would be open to the network; import thetaleap.integrations.ray first"
+            )
             require(here == HERE, "address", here, f"{remedy}, or call ray.init yourself")
             enough = f"this machine has {gpus:g} GPUs; give at most as many, or the --address of a cluster"
             require(self.gpus_per_worker <= gpus, "gpus_per_worker", self.gpus_per_worker, enough)
@@ -117,7 +119,7 @@ class Engine:
         room = min(room, there.get("GPU", 0) / self.gpus_per_worker) if self.gpus_per_worker else room
         return max(1, int(room))
 
-    def _drawn(self, draw: Draw, missing: Iterator[int], what: str) -> Iterator[tuple[int, Any]]:
+    def _drawn(self, draw: Draw, missing: Iterator[int], what: str) -> Generator[tuple[int, Any], None, None]:
         """What workers make of parts; in the order in which they are done."""
         ray, lost, size = _ray(), 0, min(self.size, draw.parts)
         from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError
@@ -131,7 +133,7 @@ class Engine:
 
         def begin() -> None:
             worker = kind.options(**share).remote(shared, self.cpus_per_worker)
-            begun[worker.ready.remote()] = worker, None
+            begun[worker.begin.remote()] = worker, None
 
         for _ in range(size):
             begin()
@@ -175,23 +177,29 @@ class Worker:
 
     def __init__(self, draw: Draw, threads: int) -> None:
         self.draw, self.threads = draw, threads
+        self.model: Denoiser | None = None
 
-    def ready(self) -> None:
-        """Open the model. Not at once with the worker, as errors would then be lost with it."""
-        torch.set_num_threads(self.threads)
-        self.model = self.draw.source.open()
-        self.draw.check(self.model)
+    def ready(self) -> Denoiser:
+        """The model, opened the first time. Not at once with the worker, as errors would then be lost with it."""
+        if self.model is None:
+            torch.set_num_threads(self.threads)
+            model = self.draw.source.open()
+            self.draw.check(model)
+            self.model = model
+        return self.model
+
+    def begin(self) -> None:
+        """Open the model."""
+        self.ready()
 
     def part(self, part: int) -> bytes:
-        return self.draw.part(self.model, part)
+        return self.draw.part(self.ready(), part)
 
     def samples(self, part: int) -> Samples:
-        return self.draw.samples(self.model, part)
+        return self.draw.samples(self.ready(), part)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Rows of a dataset: those of one part."""
-        if not hasattr(self, "model"):
-            self.ready()
         (part,) = batch["item"].tolist()
         drawn, rows = self.samples(part), self.draw.rows(part)
         made: dict[str, Any] = {"sample": self.draw.first + np.arange(rows.start, rows.stop)}
@@ -217,7 +225,13 @@ def _ray(local: bool = False) -> Any:
 
 
 def sample(
-    model: Denoiser | str, solver: Any = "auto", *, num: int, engine: Engine | None = None, part_size: int | None = None, **how: Any
+    model: Denoiser | str,
+    solver: Any = "auto",
+    *,
+    num: int,
+    engine: Engine | None = None,
+    part_size: int | None = None,
+    **how: Any,
 ) -> Samples:
     """As `thetaleap.sample`, drawn by the workers of an `Engine`; without ``Samples.info``.
 
@@ -233,7 +247,13 @@ def sample(
 
 
 def dataset(
-    model: Denoiser | str, solver: Any = "auto", *, num: int, engine: Engine | None = None, part_size: int | None = None, **how: Any
+    model: Denoiser | str,
+    solver: Any = "auto",
+    *,
+    num: int,
+    engine: Engine | None = None,
+    part_size: int | None = None,
+    **how: Any,
 ) -> Dataset:
     """Samples as a lazy ``ray.data.Dataset``: rows of ``sample`` (its number), ``tokens``, ``nfe`` and, of models that have
     some, ``text``, in any order. Nothing is drawn before something asks for it.
@@ -254,5 +274,3 @@ def dataset(
         num_cpus=engine.cpus_per_worker,
         num_gpus=engine.gpus_per_worker,
     )
-
-

@@ -96,7 +96,9 @@ class Draw:
         """Those of a part, by the model that `source` opened."""
         rows = self.rows(part)
         numbers = range(self.first + rows.start, self.first + rows.stop)
-        given = self.template if self.template is None or self.template.ndim == 1 else self.template[rows.start : rows.stop]
+        given = (
+            self.template if self.template is None or self.template.ndim == 1 else self.template[rows.start : rows.stop]
+        )
         shaped = self.source.shaped(model, numbers)
         how = {"template": given, "first": numbers.start, "num": len(rows), "progress": False, "on_step": on_step}
         return sampling.sample(shaped, **self.how, **how)
@@ -116,7 +118,7 @@ class Draw:
             require(value == wanted, name, value, f"a worker has these, and the job is of {wanted!r}; give it the same")
 
 
-def part_size(num: int, size: int | None = None) -> int:
+def part_size_of(num: int, size: int | None = None) -> int:
     """Samples of a part: `size`, or as many as make 64 parts, and at most 1000."""
     if size is not None:
         require_count("part_size", size)
@@ -152,12 +154,12 @@ def drawing(
     name = full_name(model) if isinstance(model, str) else type(model).__name__
     told = {key: value for key, value in how.items() if key != "grid" and value is not None}
     told |= {"grid": _told(how["grid"])} if how.get("grid") is not None else {}
-    told |= {"template": fingerprint_of(table)} if table is not None else {}
+    told |= {"template": table.tolist() if table.ndim == 1 else fingerprint(table)} if table is not None else {}
     about = {"model": name, "weights": fingerprint(opened), "solver": repr(solver), **told, "seed": seed}
     about |= {"device": opened.device.type}
     how = settled(opened, {"solver": solver, "seed": seed, **how}, table)
     prompts = None if prompt is None else [prompt] * num
-    return Draw(Given(model, first), how, num, first, part_size(num, size), table, prompts, about)
+    return Draw(Given(model, first), how, num, first, part_size_of(num, size), table, prompts, about)
 
 
 def settled(model: Denoiser, how: dict[str, Any], table: Tensor | None) -> dict[str, Any]:
@@ -177,8 +179,3 @@ def _free(table: Tensor | None) -> int | None:
 def _told(grid: Any) -> Any:
     """A grid in a card."""
     return getattr(grid, "__name__", None) or torch.as_tensor(grid).tolist()
-
-
-def fingerprint_of(table: Tensor) -> str | list[int]:
-    """A template in a card: itself, or of several rows a hash."""
-    return table.tolist() if table.ndim == 1 else fingerprint(table)  # pyright: ignore[reportArgumentType]

@@ -13,20 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.evaluation import Denoiser
-
 ASIDE = ("name", "tokenizer", "pictures")
 """Fields that change no sample: what a model is called, and what is made of its tokens."""
 
 
-def fingerprint(model: Denoiser) -> str:
-    """SHA-256 of all tensors and plain values that `model` is made of: fields, modules, and what functions hold on to.
+def fingerprint(thing: Any) -> str:
+    """SHA-256 of all tensors and plain values that a model, or any other `thing`, is made of: fields, modules, and what functions hold on to.
 
     The same on every device, as tensors are taken to the CPU; another one in another precision. Of float64 the digits of
     float32 count: oracles compute such tables, and the last bit depends on where in memory they happen to be.
     """
     digest = hashlib.sha256()
-    for piece in _pieces(model, set()):
+    for piece in _pieces(thing, set()):
         digest.update(piece)
     return f"sha256:{digest.hexdigest()}"
 

@@ -118,7 +118,9 @@ class Folder:
             require(strange is None, "out", str(self.path), f"holds {strange} and no {JOB}; give another folder")
             return False
         except (OSError, ValueError) as error:
-            raise ValueError(f"out={str(self.path)!r}: its {JOB} cannot be read ({error}); give another folder, or remove it") from None
+            raise ValueError(
+                f"out={str(self.path)!r}: its {JOB} cannot be read ({error}); give another folder, or remove it"
+            ) from None
         own = json.loads(json.dumps(self.card))
         for name in dict.fromkeys([*held, *own]):
             remedy = f"the samples in {str(self.path)!r} were made with {held.get(name)!r}; use that, or another folder"
@@ -129,7 +131,10 @@ class Folder:
         """Put ``_job.json`` there, unless it is. Of several processes that do so at once, the first one's stays."""
         if self._agree():
             return
-        content, fresh = json.dumps(self.card, indent=2, ensure_ascii=False) + "\n", self.path / f".{JOB}.{_chance()}.part"
+        content, fresh = (
+            json.dumps(self.card, indent=2, ensure_ascii=False) + "\n",
+            self.path / f".{JOB}.{_chance()}.part",
+        )
         try:
             _write_new(fresh, content)
             with suppress(FileExistsError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from .folder import Folder, Shard
 class Engine(Protocol):
     """What draws parts: it takes from those `missing` as it gets to them, and gives their bytes in any order."""
 
-    def parts(self, draw: Draw, missing: Iterator[int]) -> Iterator[tuple[int, bytes]]: ...
+    def parts(self, draw: Draw, missing: Iterator[int]) -> Generator[tuple[int, bytes], None, None]: ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Here:
 
     model: Denoiser | None = None
 
-    def parts(self, draw: Draw, missing: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+    def parts(self, draw: Draw, missing: Iterator[int]) -> Generator[tuple[int, bytes], None, None]:
         model = draw.source.open() if self.model is None else self.model
         for part in missing:
             yield part, draw.part(model, part)
@@ -55,10 +56,11 @@ def run(
     drawn = 0
     with progress_bar(progress, "samples", sum(len(draw.rows(part)) for part in mine)) as advance:
         advance(before)
-        for part, content in engine.parts(draw, folder.missing(shard)):
-            folder.put(part, content)
-            drawn += 1
-            advance(len(draw.rows(part)))
+        with closing(engine.parts(draw, folder.missing(shard))) as parts:
+            for part, content in parts:
+                folder.put(part, content)
+                drawn += 1
+                advance(len(draw.rows(part)))
     folder.tidy()
     return Outcome(drawn, len(folder.there()), draw.parts)
 
