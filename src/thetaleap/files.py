@@ -154,7 +154,7 @@ def write_pictures(path: Path, pixels: UInt8[Tensor, "height width 3"], card: Ca
         imsave(part, pixels.numpy(), format="png", metadata={KEY: json.dumps(card)})
 
 
-def _write_parquet(file: BinaryIO, columns: Columns, card: Card) -> None:
+def _write_parquet(file: BinaryIO | io.BytesIO, columns: Columns, card: Card) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

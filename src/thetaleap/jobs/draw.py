@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64, Int64
@@ -23,6 +23,7 @@ MOST, FEWEST = 1000, 64
 """By default the samples of a part, at most, and the parts of a job, at least."""
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where a model comes from. It is sent to other machines, and so holds a name rather than a network, if it can."""
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..core.checks import require_kind
 from ..core.evaluation import Denoiser
@@ -15,6 +15,7 @@ from .draw import Draw, drawing
 from .folder import Folder, Shard
 
 
+@runtime_checkable
 class Engine(Protocol):
     """What draws parts: it takes from those `missing` as it gets to them, and gives their bytes in any order."""
 
