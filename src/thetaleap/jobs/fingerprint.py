@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
+from inspect import unwrap
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -58,7 +59,7 @@ def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, MethodType):
         return [thing.__self__, thing.__func__]
     if isinstance(thing, FunctionType):
-        return [cell.cell_contents for cell in thing.__closure__ or ()]
+        return [cell.cell_contents for cell in unwrap(thing).__closure__ or ()]
     if is_dataclass(thing) and not isinstance(thing, type):
         return [getattr(thing, one.name) for one in fields(thing) if one.name not in ASIDE]
     return []
