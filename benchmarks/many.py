@@ -99,6 +99,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["overhead"]:
         overhead()
     elif sys.argv[1:2] == ["soak"]:
-        soak(*map(float, sys.argv[2:3] or ["120"]))
+        soak(float((sys.argv[2:3] or ["120"])[0]))
     else:
         print(__doc__)

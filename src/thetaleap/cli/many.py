@@ -21,7 +21,7 @@ _ray = partial(option, "Ray: --engine ray")
 
 PART_SIZE = "Samples of a part, at least 1. What interrupts a run costs the parts that are being drawn."
 SHARD = "Draw the third of 16 shares of the parts, as in 3/16: for job arrays, all into one folder."
-ENGINE = "Who draws: this process, or ray, by many workers that lose nothing if some are lost."
+ENGINE = "Who draws: this process, or ray, by many workers, of which lost ones are replaced."
 ADDRESS = "Of a Ray that runs, as in auto or 10.0.0.1:6379."
 PartSize = Annotated[int | None, _many(PART_SIZE, show="a 64th of --num, at most 1000")]
 InShard = Annotated[str | None, _many(SHARD, show="all", metavar="N/M")]
@@ -30,6 +30,7 @@ Address = Annotated[str | None, _ray(ADDRESS, show="one of this machine alone, f
 Workers = Annotated[int | None, _ray("How many workers, at least 1.", show="as many as there is room for")]
 GpusPerWorker = Annotated[float | None, _ray("GPUs of each.", show="0")]
 CpusPerWorker = Annotated[int | None, _ray("Processors of each, and threads of torch.", show="1")]
+ENGINE_OPTIONS = ("address", "workers", "gpus_per_worker", "cpus_per_worker")
 
 
 def engine_of(engine: str | None, **options: Any) -> Any:

@@ -28,6 +28,7 @@ from .asked import Asked, prompts_of, template_of
 from .base import print_lines, require_folder
 from .errors import about, retyped
 from .many import (
+    ENGINE_OPTIONS,
     Address,
     CpusPerWorker,
     EngineName,
@@ -196,9 +197,7 @@ def sample(
     known = model.startswith(("llada:", "dream:"))
     require(known or not approximate_reuse, "approximate_reuse", True, "is for llada and dream; leave it out")
     folder = out if out is not None and files.is_folder(out) else None
-    drawer = engine_of(
-        engine, address=address, workers=workers, gpus_per_worker=gpus_per_worker, cpus_per_worker=cpus_per_worker
-    )
+    drawer = engine_of(engine, **{name: options[name] for name in ENGINE_OPTIONS})
     check_many(folder is not None, part_size, shard, drawer, force)
     continued = out is not None and first > 0 and not force and out.is_file() and out.suffix.lower() != files.PNG
     if folder is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import torch
 
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
+from ..core.progress import progress_bar
 from ..jobs import Draw, drawing
 from ..sampling import Samples
 
@@ -60,10 +61,14 @@ class Engine:
         with self.running():
             yield from self._drawn(draw, missing, "part")
 
-    def samples(self, draw: Draw) -> Samples:
+    def samples(self, draw: Draw, progress: bool | None = None) -> Samples:
         """All samples of a job."""
-        with self.running(), closing(self._drawn(draw, iter(range(draw.parts)), "samples")) as drawn:
-            parts = [one for _, one in sorted(drawn)]
+        found: dict[int, Samples] = {}
+        with self.running(), progress_bar(progress, "samples", draw.num) as advance:
+            for part, held in self._drawn(draw, iter(range(draw.parts)), "samples"):
+                found[part] = held
+                advance(len(draw.rows(part)))
+        parts = [found[part] for part in range(draw.parts)]
         x, nfe, spent, rounds = (torch.cat([getattr(one, name) for one in parts]) for name in COUNTS)
         return Samples(x, nfe, spent, rounds, {}, parts[0].source, draw.card)
 
@@ -231,6 +236,7 @@ def sample(
     num: int,
     engine: Engine | None = None,
     part_size: int | None = None,
+    progress: bool | None = None,
     **how: Any,
 ) -> Samples:
     """As `thetaleap.sample`, drawn by the workers of an `Engine`; without ``Samples.info``.
@@ -240,10 +246,13 @@ def sample(
         solver: as in `thetaleap.sample`.
         num: how many samples.
         engine: the workers; by default all cores of this machine.
-        part_size: samples that a worker draws at a time; by default a 64th of all, and at most 1000.
+        part_size: samples that a worker draws at a time; by default the batch size, so that networks round as in one
+            process, or without one a 64th of all, and at most 1000.
+        progress: show a progress bar; by default if standard error is a terminal.
         how: other arguments of `thetaleap.sample`.
     """
-    return (engine or Engine()).samples(drawing(model, solver, num=num, size=part_size, **how))
+    size = how.get("batch_size") if part_size is None else part_size
+    return (engine or Engine()).samples(drawing(model, solver, num=num, size=size, **how), progress)
 
 
 def dataset(
