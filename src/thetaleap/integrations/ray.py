@@ -9,11 +9,13 @@ drawn again.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -33,6 +35,8 @@ MISSING = "Ray is not installed: pip install 'thetaleap[ray]'"
 HERE = "127.0.0.1"
 DEATHS = 3
 """Workers that may be lost for each that there are, one after the other, without a part being finished."""
+STARTS = 3
+"""Attempts to start one."""
 PATIENCE = 600.0
 """Seconds to wait for the first worker: a cluster may have to start a machine."""
 
@@ -94,14 +98,21 @@ class Engine:
         quiet = {"logging_level": "ERROR", "log_to_driver": False}
         if self.address is not None:
             try:
+                _knock(self.address)
                 ray.init(address=self.address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except (OSError, ValueError, RuntimeError) as error:
                 why = str(error).strip().split("\n")[0]
                 remedy = "leave it out for this machine, or start one with ray start --head"
                 raise ValueError(f"address={self.address!r}: no Ray answers there ({why}); {remedy}") from None
             return
         cores = len(os.sched_getaffinity(0)) if self.workers is None else self.workers * self.cpus_per_worker
-        ray.init(address="local", num_cpus=max(cores, self.cpus_per_worker), include_dashboard=False, **quiet)
+        for left in reversed(range(STARTS)):
+            try:
+                ray.init(address="local", num_cpus=max(cores, self.cpus_per_worker), include_dashboard=False, **quiet)
+                break
+            except Exception as error:  # it gives itself 30 seconds, which a busy machine may not have
+                why = str(error).strip().split("\n")[0]
+                require(left > 0, "engine", "ray", f"did not start ({why}); try again, with less beside it")
         here, gpus = ray.util.get_node_ip_address(), ray.cluster_resources().get("GPU", 0)
         try:
             remedy = (
@@ -215,6 +226,13 @@ class Worker:
 def _cause(error: Any) -> Exception:
     """What went wrong in a worker, as it was raised there."""
     return error.cause if isinstance(error.cause, Exception) else error
+
+
+def _knock(address: str) -> None:
+    """Raise ``OSError`` if nobody is there: Ray itself would try for minutes."""
+    place = urlsplit(address if "://" in address else f"//{address}")
+    if place.hostname is not None and place.port is not None:
+        socket.create_connection((place.hostname, place.port), timeout=5).close()
 
 
 def _ray(local: bool = False) -> Any:
