@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray clean
 
 setup: $(READY)
 
@@ -93,6 +93,14 @@ sglang: .venv/.sglang
 
 .venv/.sglang: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --target .venv/sglang sglang==0.5.23
+	touch $@
+
+# Ray, and the tests that need it
+ray: .venv/.ray
+	$(BIN)/pytest tests/integrations/test_ray.py
+
+.venv/.ray: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[ray]'
 	touch $@
 
 clean:

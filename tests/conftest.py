@@ -37,6 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "diffusers": all(find_spec(name) for name in ("diffusers", "transformers")),
         "flow_matching": find_spec("flow_matching") is not None,
         "sglang": (SGLANG / "sglang" / "srt" / "dllm").is_dir(),
+        "ray": find_spec("ray") is not None,
     }
     lacking = [mark for mark, present in there.items() if not present]
     absent = [item for item in items if any(item.get_closest_marker(mark) for mark in lacking)]

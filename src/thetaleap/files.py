@@ -10,10 +10,13 @@ says how they were made: model, solver, seed, version and what else was asked fo
 - ``.txt``: the text alone, one sample per line: a line break within a sample is written as ``\\n``, a backslash as
   ``\\\\``. The first line is ``# thetaleap`` and the card.
 - ``.png``: pictures of the samples in a grid, for models that have some; the card is its text ``thetaleap``.
+
+A folder of a job holds many: ``part-000000.parquet`` and so on, and the card in ``_job.json``; `jobs` writes it.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -42,6 +45,10 @@ Columns = dict[str, Any]
 COLUMNS = ("tokens", "nfe", "text", "prompt")
 KEY = "thetaleap"
 """Under which the card is."""
+JOB = "_job.json"
+"""In a folder of parts, the card."""
+PART = re.compile(r"part-(\d{6,})\.parquet")
+"""What its parts are called."""
 HEADER = f"# {KEY} "
 ESCAPED = {"n": "\n", "r": "\r"}
 
@@ -54,6 +61,11 @@ GAP = 4
 """Pixels between two of them."""
 GREYS = 256
 """The most values that are taken for grey levels; more are codes, which only their decoder understands."""
+
+
+def is_folder(path: Path) -> bool:
+    """Whether samples are written to it in parts: it is a folder, or has no ending."""
+    return path.is_dir() or path.suffix == ""
 
 
 def check_target(path: Path, force: bool = False, argument: str = "out", replace: str = "--force") -> None:
@@ -97,8 +109,7 @@ def write(
         prompt: what was given to each sample.
         before: samples that come first, as `read_columns` found them in a file of this kind.
     """
-    every = {"tokens": samples.x.numpy(), "nfe": samples.nfe.tolist(), "text": text, "prompt": prompt}
-    columns: Columns = {name: value for name, value in every.items() if value is not None}
+    columns = _columns(samples, text, prompt)
     if before is not None:
         columns = {
             name: np.concatenate([before[name], value]) if name == "tokens" else [*before[name], *value]
@@ -107,6 +118,20 @@ def write(
         }
     with replacing(path) as part, part.open("wb") as file:
         WRITERS[path.suffix.lower()](file, columns, card)
+
+
+def parquet(
+    samples: Samples, card: Card, text: Sequence[str] | None = None, prompt: Sequence[str] | None = None
+) -> bytes:
+    """The content of the ``.parquet`` file that `write` would write."""
+    file = io.BytesIO()
+    _write_parquet(file, _columns(samples, text, prompt), card)
+    return file.getvalue()
+
+
+def _columns(samples: Samples, text: Sequence[str] | None, prompt: Sequence[str] | None) -> Columns:
+    every = {"tokens": samples.x.numpy(), "nfe": samples.nfe.tolist(), "text": text, "prompt": prompt}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def save(path: Path, samples: Samples, force: bool = False) -> None:
@@ -129,7 +154,7 @@ def write_pictures(path: Path, pixels: UInt8[Tensor, "height width 3"], card: Ca
         imsave(part, pixels.numpy(), format="png", metadata={KEY: json.dumps(card)})
 
 
-def _write_parquet(file: BinaryIO, columns: Columns, card: Card) -> None:
+def _write_parquet(file: BinaryIO | io.BytesIO, columns: Columns, card: Card) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -171,13 +196,20 @@ def read_columns(path: Path, argument: str = "file") -> tuple[Columns, Card]:
     Nothing in the file is ever run: arrays of objects are refused.
 
     Args:
-        path: a .parquet, .jsonl, .npy or .txt file.
+        path: a .parquet, .jsonl, .npy or .txt file; or a folder of parts, which are read one after the other.
         argument: what to call the file in errors.
     """
-    require_choice(f"ending of {argument}", path.suffix.lower(), READERS)
-    require(path.is_file(), argument, str(path), "there is no such file; write one with thetaleap sample --out")
+    written = "thetaleap sample --out writes them"
+    if path.is_dir():
+        require(
+            (path / JOB).is_file(), argument, str(path), f"is a folder without {JOB}; give one of samples, {written}"
+        )
+    else:
+        require_choice(f"ending of {argument}", path.suffix.lower(), READERS)
+        require(path.is_file(), argument, str(path), "there is no such file; write one with thetaleap sample --out")
+    reader = _read_parts if path.is_dir() else READERS[path.suffix.lower()]
     try:
-        columns, card = READERS[path.suffix.lower()](path)
+        columns, card = reader(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
         why = str(error).strip().split("\n")[0] or type(error).__name__
         wanted = "give a file written by thetaleap sample --out"
@@ -188,6 +220,11 @@ def read_columns(path: Path, argument: str = "file") -> tuple[Columns, Card]:
 def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num d"], Card]:
     """The tokens in a file of samples, and its card, as `read_columns` finds them."""
     columns, card = read_columns(path, argument)
+    return tokens_of(columns, path, argument), card
+
+
+def tokens_of(columns: Columns, path: Path, argument: str = "file") -> Int64[Tensor, "num d"]:
+    """The tokens that `read_columns` found in the file `path`, if they are some."""
     require("tokens" in columns, argument, str(path), "holds text and no tokens; give a .parquet, .jsonl or .npy file")
     tokens: np.ndarray = columns["tokens"]
     whole = tokens.ndim == 2 and np.issubdtype(tokens.dtype, np.integer) and tokens.size > 0
@@ -195,16 +232,56 @@ def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num
     require(whole, argument, str(path), f"holds {tokens.dtype} of shape {tokens.shape}; {wanted}")
     good = int(tokens.min()) >= 0 and int(tokens.max()) <= LARGEST
     require(good, argument, str(path), f"holds tokens from {tokens.min()} to {tokens.max()}; give tokens from 0 on")
-    return torch.from_numpy(tokens.astype(np.int64)), card
+    return torch.from_numpy(tokens.astype(np.int64))
 
 
 def _read_parquet(path: Path) -> tuple[Columns, Card]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    columns = {name: table.column(name).to_pylist() for name in table.column_names if name in COLUMNS}
+    columns = {n: table.column(n).to_pylist() for n in table.column_names if n in COLUMNS and n != "tokens"}
     card = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"{}"))
-    return {**columns, "tokens": np.array(table.column("tokens").to_pylist())}, card
+    tokens = table.column("tokens").combine_chunks()
+    if pa.types.is_fixed_size_list(tokens.type) and tokens.null_count == tokens.flatten().null_count == 0:
+        return {**columns, "tokens": tokens.flatten().to_numpy().reshape(len(tokens), tokens.type.list_size)}, card
+    return {**columns, "tokens": np.array(tokens.to_pylist())}, card
+
+
+def _read_parts(path: Path) -> tuple[Columns, Card]:
+    """All parts that are there, in order; tokens go straight to where they stay."""
+    card, parts, columns, start = json.loads((path / JOB).read_bytes()), parts_in(path), Columns(), 0
+    if not parts:
+        raise ValueError("no part is finished yet")
+    most = min(card["num"], len(parts) * card["part_size"])
+    for part in parts:
+        held, own = _read_parquet(path / part)
+        if {**own, "first": card["first"]} != card:
+            raise ValueError(f"{part} is of another job")
+        tokens = held.pop("tokens")
+        if not columns:
+            columns = {**{name: [] for name in held}, "tokens": np.empty((most, tokens.shape[1]), tokens.dtype)}
+        columns["tokens"][start : start + len(tokens)] = tokens
+        start += len(tokens)
+        for name, values in held.items():
+            columns[name] += values
+    return {**columns, "tokens": columns["tokens"][:start]}, card
+
+
+def parts_in(folder: Path) -> list[str]:
+    """The finished parts of a job, by name, in order."""
+    return sorted(
+        (one.name for one in folder.iterdir() if PART.fullmatch(one.name)), key=lambda name: (len(name), name)
+    )
+
+
+def unfinished(path: Path) -> str | None:
+    """What is missing of a folder of parts, in words; None where nothing is, or it is a file."""
+    if not (path / JOB).is_file():
+        return None
+    card, there = json.loads((path / JOB).read_bytes()), len(parts_in(path))
+    every = -(-card["num"] // card["part_size"])
+    return None if there == every else f"{path} has {there} of {every} parts; figures are of these"
 
 
 def _read_jsonl(path: Path) -> tuple[Columns, Card]:

@@ -20,6 +20,7 @@ from ..planners import FixedCount, LowDiscrepancy
 from ..solvers import Multistep, Solver, Tweedie
 from .base import default_folder, print_report, require_folder
 from .errors import retyped
+from .evaluate import announce_unfinished
 from .options import SEED, parse_budgets
 
 ALL = "all"
@@ -30,7 +31,8 @@ SOLVERS = (
     "rounds), or as in Python, 'Multistep(planner=LowDiscrepancy())'; or all."
 )
 REFERENCE = (
-    "Samples to compare with, .parquet, .jsonl or .npy, such as the reference.npy of an earlier comparison; a number: the "
+    "Samples to compare with, .parquet, .jsonl, .npy or a folder of parts, such as the reference.npy of an earlier "
+    "comparison; a number: the "
     "model's own at so many evaluations, where exact ones take too long; or model: exact ones also where the truth is known."
 )
 TUNE = (
@@ -88,6 +90,7 @@ def compare(
     if reference is not None and reference.isdigit():
         given = int(reference)
     elif reference not in (None, comparison.MODEL):
+        announce_unfinished(Path(str(reference)))
         given, _ = files.read_samples(Path(str(reference)), "reference")
     require(save is None or tune, "--save", str(save), "is for the result of --tune; add it")
     require(save is None or save.suffix == FILE, "--save", str(save), f"give a name that ends with {FILE}")

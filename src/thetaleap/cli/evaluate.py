@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from .. import files
 from ..core.checks import as_device, require, require_count
 from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, judge
 from ..evaluation.samples import (
@@ -27,13 +28,20 @@ HELP = (
     f"folder; of Shakespeare's: {PLAYS} (inside); of human heavy chains: {IGLM} (a package to install)."
 )
 SAMPLES = (
-    "Samples, as sample --out writes them: .parquet, .jsonl, .npy or .txt. Also text from elsewhere, .txt with a sample "
-    'on each line or .jsonl with {"text": ...}.'
+    "Samples, as sample --out writes them: .parquet, .jsonl, .npy or .txt, or a folder of parts. Also text from elsewhere, "
+    '.txt with a sample on each line or .jsonl with {"text": ...}.'
 )
 REFERENCE = (
     "Samples to compare with, for example of first-hitting; for judges of text also any text file. In half of it or "
     "less, as long as the samples, the same is measured; distances are from the rest."
 )
+
+
+def announce_unfinished(*paths: Path | None) -> None:
+    """Say of folders what is missing in them."""
+    for missing in (files.unfinished(path) for path in paths if path is not None):
+        if missing is not None:
+            typer.echo(missing, err=True)
 
 
 def evaluate(
@@ -78,6 +86,7 @@ def evaluate(
     """
     if device is not None:
         as_device(device)
+    announce_unfinished(file, reference)
     if template is not None and prefix is not None:
         raise ValueError(f"--template {template} and --prefix {prefix}: give one of them")
     if critic is None or critic == IGLM:

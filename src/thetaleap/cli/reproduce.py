@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +14,7 @@ from rich.markup import escape
 from ..core.checks import as_device, require, require_choice
 from ..evaluation.choice import flag
 from .base import default_folder, print_report, require_folder, table_of
+from .many import ENGINE_OPTIONS, Address, CpusPerWorker, EngineName, GpusPerWorker, Workers, engine_of
 from .options import DEVICE, DTYPE, SEED, option, parse_budgets
 
 
@@ -54,6 +57,11 @@ def reproduce(
     trust_remote_code: Annotated[
         bool, _asked("Run the code that comes with the model, which published ones need.", "--trust-remote-code")
     ] = False,
+    engine: EngineName = None,
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    cpus_per_worker: CpusPerWorker = None,
 ) -> None:
     """Run an experiment of the paper again: print its result, and write its figures and tables.
 
@@ -61,6 +69,7 @@ def reproduce(
     [cyan]thetaleap reproduce all[/]
     """
     given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe")}
+    drawer = engine_of(given.pop("engine"), **{key: given.pop(key) for key in ENGINE_OPTIONS})
     from ..reproduction import EXPERIMENTS
 
     if name is None:
@@ -74,11 +83,17 @@ def reproduce(
         as_device(device)
     more: dict[str, Any] = {key: value for key, value in given.items() if value is not None and value is not False}
     more |= {} if nfe is None else {"budgets": parse_budgets(nfe)}
+    if drawer is not None:
+        from ..integrations.ray import sample
+
+        more["sampler"] = partial(sample, engine=drawer)
     for key, value in more.items():
-        asked = "--nfe" if key == "budgets" else flag(key)
+        asked = {"budgets": "--nfe", "sampler": "--engine"}.get(key) or flag(key)
+        value = engine if key == "sampler" else value
         require(key in EXPERIMENTS[name].options, asked, value, f"{name} takes no such option; leave it out")
     folder = require_folder(out or default_folder(name))
-    report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)
+    with nullcontext() if drawer is None else drawer.running():
+        report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)
     print_report(report.text, report.files)
 
 

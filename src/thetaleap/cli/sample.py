@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from dataclasses import replace
 from functools import partial
@@ -14,19 +12,34 @@ import torch
 import typer
 
 from .. import __version__, files, sampling
-from ..conditioning.templates import GAP, read_prompt, read_template, read_templates
-from ..conditioning.wrappers import constrained, guided, tempered
+from ..conditioning.templates import GAP
 from ..control import Blocks
 from ..control.parallel import Window, one_at_a_time
-from ..core.checks import require, require_count, require_number
+from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser
-from ..core.free import FREE, read_tokens
+from ..core.free import FREE
 from ..evaluation.choice import AUTO, GRIDS, Budget, Choice, choose, needs_model, written
-from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
+from ..jobs import Draw, part_size_of, settled
+from ..jobs.fingerprint import fingerprint
+from ..models.hf.prefix_reuse import ApproximatePrefix
 from ..registry import SOLVERS, full_name
 from ..sampling import Moment, Samples
-from .base import print_lines
+from .asked import Asked, prompts_of, template_of
+from .base import print_lines, require_folder
 from .errors import about, retyped
+from .many import (
+    ENGINE_OPTIONS,
+    Address,
+    CpusPerWorker,
+    EngineName,
+    GpusPerWorker,
+    InShard,
+    PartSize,
+    Workers,
+    check_many,
+    draw_into,
+    engine_of,
+)
 from .options import (
     METHOD,
     REUSE,
@@ -35,7 +48,6 @@ from .options import (
     DeviceMap,
     Dtype,
     TrustRemoteCode,
-    opened,
     option,
     require_no_clash,
     with_hyper_parameters,
@@ -69,7 +81,8 @@ TEMPLATE = (
 PROMPTS = 'A file with a template or a prompt on each line: {"template": "..."} or {"prompt": "..."}.'
 OUT = (
     "The file to write: .parquet or .jsonl (tokens, evaluations, text and prompt), .npy (tokens), .txt (text), or .png "
-    "(pictures, of models that have some). Each says how it was made."
+    "(pictures, of models that have some). Each says how it was made. Or a folder, for many: the same command goes on "
+    "where it was interrupted."
 )
 FIRST = (
     "The number of the first sample, to continue a run: with the --out of an interrupted one, samples are added to it. "
@@ -146,13 +159,21 @@ def sample(
     batch_size: Annotated[int | None, _output("Samples run together, at least 1.", show="as fits 128 MiB")] = None,
     out: Annotated[Path | None, _output(OUT, show="none, show them")] = None,
     force: Annotated[bool, _output("Replace the file if it exists.", "--force", show=False)] = False,
+    part_size: PartSize = None,
+    shard: InShard = None,
+    engine: EngineName = None,
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    cpus_per_worker: CpusPerWorker = None,
     **hyper: Any,
 ) -> None:
-    """Draw samples from a model, and write them to a file or show them.
+    """Draw samples from a model, and write them to a file or a folder, or show them.
 
     Ctrl-C keeps the samples that are finished, and says how to go on.
 
-    Example: [cyan]thetaleap sample chain64 --nfe 16 --num 1000 --out x.parquet[/]
+    Example: [cyan]thetaleap sample chain64 --nfe 16 --num 1000 --out x.parquet[/]; many:
+    [cyan]thetaleap sample shakespeare --nfe 16 --num 100000 --out samples/ --engine ray[/]
     """
     options = locals()
     require_no_clash(solver, sample)
@@ -175,25 +196,38 @@ def sample(
     require(block is not None or not approximate_reuse, "block", block, reason)
     known = model.startswith(("llada:", "dream:"))
     require(known or not approximate_reuse, "approximate_reuse", True, "is for llada and dream; leave it out")
+    folder = out if out is not None and files.is_folder(out) else None
+    drawer = engine_of(engine, **{name: options[name] for name in ENGINE_OPTIONS})
+    check_many(folder is not None, part_size, shard, drawer, force)
     continued = out is not None and first > 0 and not force and out.is_file() and out.suffix.lower() != files.PNG
-    if out is not None:
+    if folder is not None:
+        require_folder(folder)
+    elif out is not None:
         files.check_target(out, force or continued)
     budget = Budget(nfe, steps, tolerance, grid, delta)
     choice = None if exact or needs_model(solver) else choose(None, solver, hyper, budget)
     names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
-    denoiser = opened(model, **{name: options[name] for name in names})
+    shaping = ("labels", "guidance", "temperature", "top_k", "top_p", "allow", "forbid")
+    source = Asked(
+        model,
+        {name: options[name] for name in names},
+        **{name: options[name] for name in shaping},
+        reuse=block if approximate_reuse else None,
+    )
+    # workers with GPUs open the model there; here, where there may be none, it is only asked what it is
+    denoiser = (replace(source, options={**source.options, "device": None}) if gpus_per_worker else source).open()
     words = getattr(denoiser, "tokenizer", None)
     _check_format(denoiser, out)
-    rows = _template(denoiser, template, prompt, prompts, gap)
+    rows = template_of(denoiser, template, prompt, prompts, gap)
     each = num if num is not None else 16 if prompts is None else 1
     positions = None if rows is None else max(1, int((rows == FREE).sum(1).max()))
-    if rows is not None:
+    if rows is not None and (prompts is not None or folder is None):
         rows = rows.repeat_interleave(each, 0)[0 if prompts is None else first :]
         require(len(rows) > 0, "first", first, "there are no more samples; give a smaller number")
-    every = each if rows is None else len(rows)
-    reused = approximate_prefix(denoiser, block) if block is not None and approximate_reuse else None
-    shaped = _guided(reused or denoiser, labels, guidance, range(first, first + every))
-    shaped = _shaped(shaped, temperature, top_k, top_p, allow, forbid)
+    every = each if rows is None or prompts is None else len(rows)
+    reused = source.reused(denoiser)
+    # of a job, each part is shaped by itself
+    shaped = source.around(reused or denoiser, range(first, first + (every if folder is None else 1)))
     if exact:
         choice = Choice(one_at_a_time(shaped)[0], None, AUTO)
     elif choice is None:
@@ -202,33 +236,34 @@ def sample(
         typer.echo(f"{solver}: {written(choice.solver)} at {nfe} evaluations. {choice.reason}{measured}", err=True)
     method = choice.solver if block is None else Blocks(choice.solver, block)
     walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
-    told = ("template", "prompt", "temperature", "top_k", "top_p", "allow", "forbid", "labels", "guidance")
-    asked = {name: options[name] for name in told if options[name] is not None}
+    asked = {name: options[name] for name in ("template", "prompt", *shaping) if options[name] is not None}
     asked |= {"gap": gap} if gap != GAP else {}
     asked |= {"approximate_reuse": True} if reused is not None else {}
     card = {"model": full_name(model), "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
     card |= {"first": first} if first > 0 else {}
     card |= {name: value for name, value in (("exact", exact or None), ("window", ahead)) if value is not None}
     before, card = _before(out, card, first) if continued and out is not None else (None, card)
+    how = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.grid, "delta": delta, "window": ahead}
+    how |= {"solver": AUTO if exact else method, "exact": exact, "seed": seed, "batch_size": batch_size}
+    if folder is not None:
+        table = None if rows is None else rows[0] if prompts is None else rows
+        about = {**card, **{name: str(options[name]) for name in names if options[name]}, "batch_size": batch_size}
+        about |= {} if prompts is None else {"prompts": fingerprint(rows)}
+        about |= {"weights": fingerprint(denoiser), "device": "cuda" if gpus_per_worker else denoiser.device.type}
+        draw = Draw(
+            replace(source, options={**source.options, "device": device or ("cuda" if gpus_per_worker else None)}),
+            settled(shaped, how, table),
+            every,
+            first,
+            part_size_of(every, part_size),
+            table,
+            prompts_of(template or prompt, prompts, each, first, every),
+            {name: value for name, value in about.items() if value is not None},
+        )
+        return draw_into(folder, draw, written(method), denoiser, drawer, shard)
     start, kept, stopped = time.perf_counter(), Kept(), False
     try:
-        samples = sampling.sample(
-            shaped,
-            AUTO if exact else method,
-            nfe=nfe,
-            tolerance=tolerance,
-            steps=steps,
-            grid=choice.grid,
-            window=ahead,
-            exact=exact,
-            num=every,
-            template=rows,
-            seed=seed,
-            first=first,
-            delta=delta,
-            batch_size=batch_size,
-            on_step=kept,
-        )
+        samples = sampling.sample(shaped, **how, num=every, template=rows, first=first, on_step=kept)
     except KeyboardInterrupt:
         samples, stopped = kept.samples(), True
     done, seconds = 0 if samples is None else len(samples.x), time.perf_counter() - start
@@ -238,7 +273,7 @@ def sample(
         files.write_pictures(out, files.image_grid(files.pictures(denoiser, samples.x)), card)
     elif samples is not None and out is not None:
         text = None if words is None else [words.decode(row) for row in samples.x.tolist()]
-        files.write(out, samples, card, text, _prompts(template or prompt, prompts, each, first, done), before)
+        files.write(out, samples, card, text, prompts_of(template or prompt, prompts, each, first, done), before)
     if stopped:
         _interrupted(first, done, every, out, prompts)
     assert samples is not None
@@ -305,62 +340,6 @@ def _before(out: Path, card: files.Card, first: int) -> tuple[files.Columns, fil
         remedy = f"the samples in {str(out)!r} were made with {old.get(name)!r}; use that, or another file"
         require(name in ("first", "version") or old.get(name) == value, name, value, remedy)
     return columns, old
-
-
-def _prompts(text: str | None, prompts: Path | None, each: int, first: int, num: int) -> list[str] | None:
-    """What was given to each of `num` samples."""
-    if prompts is None:
-        return None if text is None else [text] * num
-    lines = [line for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [next(iter(json.loads(lines[n // each]).values())) for n in range(first, first + num)]
-
-
-def _template(model: Denoiser, template: str | None, prompt: str | None, prompts: Path | None, gap: str) -> Any:
-    require(len(gap) == 1, "gap", gap, "give one character")
-    if prompts is not None:
-        rows, name, typed = read_templates(model, prompts, gap), "prompts", str(prompts)
-    elif template is not None or prompt is not None:
-        name, typed = ("prompt", str(prompt)) if template is None else ("template", template)
-        with about(name, typed):
-            row = read_prompt(model, typed) if template is None else read_template(model, typed, gap)
-        rows = row.unsqueeze(0)
-    else:
-        return None
-    largest, states = int(rows.max()), model.process.states
-    require(largest < states, name, typed, f"{largest} is no token; they are 0 to {states - 1}, and {gap} is a gap")
-    return rows
-
-
-def _shaped(
-    model: Denoiser,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    allow: str | None,
-    forbid: str | None,
-) -> Denoiser:
-    for name, text in (("allow", allow), ("forbid", forbid)):
-        if text is not None:
-            with about(name, text):
-                model = constrained(model, **{name: read_tokens(model, name, text)})
-    if temperature is None and top_k is None and top_p is None:
-        return model
-    return tempered(model, 1.0 if temperature is None else temperature, top_k, top_p)
-
-
-def _guided(model: Denoiser, labels: str | None, guidance: float | None, numbers: range) -> Denoiser:
-    if labels is None:
-        require(guidance is None, "guidance", guidance, "goes towards a label; give --labels")
-        return model
-    parts = [part.strip() for part in labels.split(",")]
-    good = all(part.isdigit() for part in parts)
-    require(good, "labels", labels, "give whole numbers with commas between, as in 3 or 0,1,2")
-    taken = getattr(model, "classes", None) is not None
-    require(taken, "labels", labels, "this model takes none; leave it out")
-    require_number("guidance", guidance or 0.0, 0, math.inf, closed="low")
-    every = [int(part) for part in parts]
-    with about("labels", labels):
-        return guided(model, guidance or 0.0, [every[n % len(every)] for n in numbers])
 
 
 def _reuse(model: ApproximatePrefix | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..conditioning.templates import GAP, read_prompt, read_template
 from ..core.checks import require, require_count
 from ..core.free import FREE
-from ..files import READERS, Card, read_columns, read_samples
+from ..files import READERS, Card, read_columns, tokens_of
 from ..models import load
 from ..models.hf.masked_lm import Letters
 from ..models.tokenizers import Tokenizer
@@ -133,7 +133,7 @@ def read_texts(path: Path, model: str | None, argument: str = "file") -> tuple[l
     if "text" in columns:
         require(len(columns["text"]) > 0, argument, str(path), "holds no text; give one sample on each line")
         return columns["text"], model or card.get("model")
-    x, name = read_samples(path, argument)[0], model_name(model, card, path)
+    x, name = tokens_of(columns, path, argument), model_name(model, card, path)
     words = getattr(_load(name, x.shape[1]), "tokenizer", None)
     if not isinstance(words, Tokenizer):
         what = f"the tokens of {name} are no text, which the judge reads; leave the judge out"
@@ -146,7 +146,7 @@ def read_tokens(path: Path, model: str | None, argument: str = "file") -> tuple[
     columns, card = read_columns(path, argument)
     name = model_name(model, card, path)
     if "tokens" in columns:
-        return read_samples(path, argument)[0], name, card
+        return tokens_of(columns, path, argument), name, card
     words = getattr(_load(name), "tokenizer", None)
     if not isinstance(words, Tokenizer):
         raise ValueError(f"{argument}={str(path)!r}: holds text, which {name} does not read; say which does by --model")
@@ -158,8 +158,10 @@ def read_tokens(path: Path, model: str | None, argument: str = "file") -> tuple[
 
 
 def read_reference(path: Path, model: str | None) -> list[str]:
-    """Texts of a file of samples, or one of any other file."""
+    """Texts of a file or folder of samples, or one of any other file."""
     suffix = path.suffix.lower()
+    if path.is_dir():
+        return read_texts(path, model, "reference")[0]
     if suffix in READERS and (suffix != ".txt" or (path.is_file() and read_columns(path, "reference")[1])):
         return read_texts(path, model, "reference")[0]
     try:

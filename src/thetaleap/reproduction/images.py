@@ -29,7 +29,7 @@ from ..evaluation.metrics.digits import DIGITS, digit_features, digit_labels, ju
 from ..evaluation.metrics.images import frechet, precision_recall, statistics
 from ..evaluation.metrics.sequences import Measured
 from ..models.network import Network
-from ..sampling import plan, sample
+from ..sampling import Samples, plan, sample
 from .methods import EULER, MINE, PARALLEL, RK, TAU, TWEEDIE, fewest, pick
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report
@@ -98,6 +98,7 @@ def run(
     budgets: Sequence[int] = BUDGETS,
     batch_size: int = 32,
     device: str = "cpu",
+    sampler: Callable[..., Samples] = sample,
 ) -> Report:
     """Measure, and write ``images.md``, ``.png``, ``.csv``, ``.json`` and a grid of samples of each method.
 
@@ -106,6 +107,7 @@ def run(
     (``mean`` and ``cov``, or ``mu`` and ``sigma``), or a folder of real images, which give precision and recall too if
     they are as many as the samples. For digits these take `data`, an idx file of MNIST's images. `guidance` is the weight
     w, 0 for none; budgets that a method cannot do with are left out.
+    `sampler` draws as `sample` does.
     """
     num = job.num or NUM
     require(finite(guidance) and guidance >= 0, "guidance", guidance, "give a finite number of at least 0")
@@ -124,7 +126,7 @@ def run(
     with job.bar("evaluations", sum(nfe for _, nfe in todo)) as advance:
         for method, nfe in todo:
             solver = solvers[method]
-            drawn = sample(told, solver, nfe=nfe, num=num, seed=job.seed, batch_size=batch_size, progress=False)
+            drawn = sampler(told, solver, nfe=nfe, num=num, seed=job.seed, batch_size=batch_size, progress=False)
             entries = {"model": name, "solver": repr(solver), "nfe": nfe, "steps": len(plan(told, solver, nfe=nfe)) - 1}
             rows.append(row(method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, labels)))
             last[method] = nfe, drawn.x

@@ -9,7 +9,7 @@ theta = 1/2, and at most one event at a position in a step (rule "reject"). Ours
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,7 @@ from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, Critic, judge
 from ..evaluation.metrics import TextQuality
 from ..evaluation.metrics.sequences import Measured
 from ..models.network import Network
-from ..sampling import sample
+from ..sampling import Samples, sample
 from . import paper
 from .methods import EXACT, METHODS, MINE, PARALLEL, RK, TAU, TWEEDIE, pick
 from .pages import Job, Panel, chart, experiment, model_of, publish
@@ -66,13 +66,14 @@ def run(
     batch_size: int = 32,
     device: str = "cpu",
     dtype: str = "auto",
+    sampler: Callable[..., Samples] = sample,
 ) -> Report:
     """Measure, and write ``text.md``, ``.png``, ``.csv``, ``.json`` and ``text-samples.jsonl`` to the job's folder.
 
     By default 64 samples of a row at 16 evaluations, where methods differ most, 32 at 32, and down to 12 beyond; 24 of
     exact sampling. The model is any of text that `load` knows, or one with a tokenizer; the judge "plays" for
     Shakespeare's, else "smollm2" if it is installed; budgets are 16, 32, ... 1024 up to the model's length. With
-    `legacy` there are first-order solvers with the precision of published code as well.
+    `legacy` there are first-order solvers with the precision of published code as well. `sampler` draws as `sample` does.
     """
     network, name = model_of(model, device=device, dtype=dtype)
     critic = critic_of(name, judge, device)
@@ -89,7 +90,7 @@ def run(
     with job.bar("evaluations", sum(n or network.length for _, n in todo)) as advance:
         for method, nfe in todo:
             manner = {"delta": METHODS[method].delta, "seed": job.seed, "batch_size": batch_size, "progress": False}
-            drawn = sample(network, solvers[method], nfe=nfe, num=nums[nfe], **manner)
+            drawn = sampler(network, solvers[method], nfe=nfe, num=nums[nfe], **manner)
             texts = texts_of(network, drawn.x)
             told = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "kind": METHODS[method].kind}
             rows.append(row(method, drawn.nfe.tolist(), **told, **figures_of(critic, texts), **_published(method, nfe)))

@@ -27,6 +27,8 @@ __all__ = ["KINDS", "Measured", "frequency_distance", "frequency_gap", "mean", "
 Frequencies = Literal["positions", "neighbours", "pairs"]
 """Of residues at positions; of pairs of residues at positions next to each other; at any two positions."""
 KINDS = get_args(Frequencies)
+CELLS = 2**24
+"""Pairs of samples that are compared at a time, so that sets may be as large as files are."""
 
 
 def frequency_distance(
@@ -49,7 +51,7 @@ def frequency_distance(
     own, others = _chosen("x", x, positions), _chosen("reference", reference, positions)
     _require_length("reference", x, reference)
     joined = _adjacent(x, positions)
-    beyond, part = _Within.of(_agreement(others, others, of, joined)), _Part.of(own, others, of, joined)
+    beyond, part = _Within.of(others, of, joined), _Part.of(own, others, of, joined)
     variance = jackknife(part.without) + jackknife(beyond.without - 2 * part.without_reference)
     return Measured(beyond.mean + part.value, math.sqrt(variance))
 
@@ -82,7 +84,7 @@ def pairwise_distance(x: Int64[Tensor, "num d"], positions: Int64[Tensor, " m"] 
     0 if all are the same. Without bias; the standard error is the jackknife's.
     """
     chosen = _chosen("x", x, positions)
-    within = _Within.of(_agreement(chosen, chosen, "positions", _adjacent(x, positions)))
+    within = _Within.of(chosen, "positions", _adjacent(x, positions))
     return Measured(1 - within.mean, math.sqrt(jackknife(within.without)))
 
 
@@ -118,9 +120,9 @@ class _Within:
     without: Float64[Tensor, " n"]
 
     @staticmethod
-    def of(k: Float64[Tensor, "n n"]) -> _Within:
-        n = len(k)
-        rows = k.sum(1) - k.diagonal()
+    def of(x: Int64[Tensor, "n w"], of: Frequencies, joined: Tensor) -> _Within:
+        n = len(x)
+        rows = _sums(x, x, of, joined)[0] - 1  # less its agreement with itself
         total = rows.sum()
         return _Within(float(total) / (n * (n - 1)), (total - 2 * rows) / ((n - 1) * (n - 2)))
 
@@ -136,15 +138,26 @@ class _Part:
 
     @staticmethod
     def of(x: Int64[Tensor, "n w"], y: Int64[Tensor, "m w"], of: Frequencies, joined: Tensor) -> _Part:
-        within, cross = _Within.of(_agreement(x, x, of, joined)), _agreement(x, y, of, joined)
-        value = within.mean - 2 * float(cross.mean())
-        return _Part(value, within.without - 2 * _means_without(cross), _means_without(cross.T))
+        within, (rows, columns) = _Within.of(x, of, joined), _sums(x, y, of, joined)
+        value = within.mean - 2 * float(rows.sum()) / (len(x) * len(y))
+        return _Part(value, within.without - 2 * _means_without(rows, len(y)), _means_without(columns, len(x)))
 
 
-def _means_without(k: Float64[Tensor, "n m"]) -> Float64[Tensor, " n"]:
-    """The mean of `k` without each of its rows."""
-    rows = k.sum(1)
-    return (rows.sum() - rows) / ((len(k) - 1) * k.shape[1])
+def _means_without(rows: Float64[Tensor, " n"], width: int) -> Float64[Tensor, " n"]:
+    """The mean of a matrix of this `width`, of which the sums of rows are known, without each of them."""
+    return (rows.sum() - rows) / ((len(rows) - 1) * width)
+
+
+def _sums(
+    x: Int64[Tensor, "n m"], y: Int64[Tensor, "k m"], of: Frequencies, joined: Bool[Tensor, " p"]
+) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " k"]]:
+    """The agreement of each of `x` with all of `y`, and of each of `y` with all of `x`, in parts that fit into memory."""
+    rows, columns = [], torch.zeros(len(y), dtype=torch.float64)
+    for some in x.split(max(1, CELLS // len(y))):
+        k = _agreement(some, y, of, joined)
+        rows.append(k.sum(1))
+        columns += k.sum(0)
+    return torch.cat(rows), columns
 
 
 def _agreement(
