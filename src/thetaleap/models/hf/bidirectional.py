@@ -15,6 +15,7 @@ from ...core.checks import require
 from ...core.noise import Use, philox
 from .heads import Rounding
 from .hub import FAILURES, Vocabulary
+from .own_code import quiet
 
 PROBE, PADDING = 5, 3
 """Tokens and padding of the input with which a model is tried when it is loaded."""
@@ -68,13 +69,13 @@ class Trunk(nn.Module):
         """`plain`: every position attends to every other by itself; `form`: how to leave positions out, if it can."""
         self.plain, self.form = plain, form
 
-    def run(self, ids: Int64[Tensor, "b d"], past: Any = None, **inputs: Tensor) -> Float[Tensor, "b d h"]:
+    def run(self, ids: Int64[Tensor, "b d"], past: Any = None, **inputs: Any) -> Float[Tensor, "b d h"]:
         """The model's own output. `past` is a cache of transformers', which is read and added to."""
         if past is not None:
             keep: dict[str, Any] = {"past_key_values": past, "use_cache": True}
         else:
             keep = {"use_cache": False} if "use_cache" in self.takes else {}
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             return self.model(input_ids=ids, **inputs, **keep).logits
 
     def forward(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...core.checks import require, require_count
 from ...core.evaluation import Conditionals, Denoiser, Duplicates, Gathered
-from ...core.wrapped import Wrapped
+from ...core.wrapped import Wrapped, own_block
 from ..network import Headed, Network, Split
 from .bidirectional import Trunk, some_tokens
 from .heads import Rounding
@@ -167,6 +167,9 @@ def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
             without, as long as nothing changes: this is tried here.
         block: that of `Blocks`.
     """
+    own = own_block(model)
+    remedy = "this model keeps keys and values of finished blocks as it is, exactly; leave approximate reuse out"
+    require(own is None, "model", type(model).__name__, remedy)
     split = model.evaluate if isinstance(model, Network) else None
     if not isinstance(model, Network) or not isinstance(split, Split) or not isinstance(split.trunk, Trunk):
         raise TypeError(f"model={type(model).__name__}: give one made by llada or dream, and shape what comes back")
