@@ -100,6 +100,21 @@ class Trunk(nn.Module):
         rows = rows.to(x.device)
         return _from_the_left(rows, valid[:, start:]) if self.shifted else rows
 
+    def within(
+        self, x: Int64[Tensor, "b d"], valid: Bool[Tensor, "b d"] | None, past: Any, start: int, stop: int
+    ) -> Float[Tensor, "b n h"]:
+        """Rows of the positions from `start` to `stop`, where `past` holds keys and values of all others."""
+        words = self.vocabulary
+        assert self.form is not None
+        valid = torch.ones_like(x, dtype=torch.bool) if valid is None else valid
+        here = slice(start, stop)
+        ids = x.masked_fill(x == words.states, words.mask)[:, here]
+        there = torch.cat([valid[:, :start], valid[:, stop:], valid[:, here]], 1)
+        inputs = self.form(there, self.model.dtype, there.shape[1] - (stop - start))
+        inputs["position_ids"] = (valid.cumsum(1) - 1).clamp(min=0)[:, here]
+        rows = self.run(ids, past, **inputs).to(x.device)
+        return _from_the_left(rows, valid[:, here]) if self.shifted else rows
+
 
 def _from_the_left(rows: Float[Tensor, "b d h"], valid: Bool[Tensor, "b d"]) -> Float[Tensor, "b d h"]:
     """At each position the row of the nearest valid position to its left; the first one keeps its own."""
