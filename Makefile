@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness older clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception diffusers peers harness older clean
 
 setup: $(READY)
 
@@ -46,7 +46,7 @@ inception: .venv/.inception
 
 # the oldest transformers that is supported, in a folder of its own: checkpoints with code of their own load there too
 older: .venv/.older
-	PYTHONPATH=.venv/older $(BIN)/pytest tests/models/test_own_code.py
+	PYTHONPATH=.venv/older $(BIN)/pytest -n auto tests/models/test_own_code.py tests/models/test_block_causal.py
 .venv/.older: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --target .venv/older \
 	  transformers==4.57.6 huggingface_hub==0.36.2 tokenizers==0.22.2
@@ -68,6 +68,13 @@ peers: .venv/.peers
 .venv/.peers: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --no-deps bionemo-moco
+	touch $@
+
+# diffusers, and the tests that run it
+diffusers: .venv/.diffusers
+	$(BIN)/pytest -m diffusers
+.venv/.diffusers: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt diffusers
 	touch $@
 
 # lm-evaluation-harness, and the tests that need it

@@ -204,14 +204,22 @@ def test_a_sample_does_not_depend_on_its_batch_or_on_earlier_runs(
     counts = (reusing.runs.full, reusing.runs.partial)
     assert min(counts) > 0
     assert sum(counts) == int(out.spent.sum())
-    gc.collect()
-    assert len(reusing.runs.cells) == 0, "nothing is kept beyond a run"
     assert torch.equal(draw(reusing, template, batch_size=3).x, out.x)
     for row in (0, 2):
         one, mine = prepare(model, PROMPTS[row : row + 1], NEW)
         alone = draw(reuse(one, BLOCK), mine, first=row)
         assert torch.equal(alone.x[0], out.x[row])
         assert int(alone.spent[0]) == int(out.spent[row])
+
+
+@pytest.mark.usefixtures("unchecked")  # the type checker holds on to what it has seen
+@REUSES
+def test_nothing_is_kept_beyond_a_run(reuse: Any, llama: Network) -> None:
+    ready, template = prepare(llama, PROMPTS, NEW)
+    reusing = reuse(ready, BLOCK)
+    tl.sample(reusing, tl.Blocks(tl.Trapezoidal(), BLOCK), template=template, nfe=18)
+    gc.collect()
+    assert len(reusing.runs.cells) == 0
 
 
 def test_one_full_run_for_each_block(llama: Network) -> None:
