@@ -114,10 +114,10 @@ class Processor:
 
 
 def surprise(drawn: np.ndarray, law: np.ndarray) -> float:
-    """The probability of so large a chi-square, of canvases that are expected 5 times or more, and all others as one."""
-    expected = law * drawn.sum()
-    common = expected >= 5
-    both = [np.append(part[common], part[~common].sum()) for part in (drawn, expected)]
+    """The probability of so large a chi-square; canvases that are expected less than 5 times count as one."""
+    expected = law / law.sum() * drawn.sum()
+    kind = np.where(expected < 5, 0, 1 + np.arange(len(law)))
+    both = [np.bincount(np.unique(kind, return_inverse=True)[1], part) for part in (drawn, expected)]
     return float(stats.chisquare(*both).pvalue)
 
 
