@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception diffusers peers harness older clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception molecules diffusers peers harness older clean
 
 setup: $(READY)
 
@@ -68,6 +68,13 @@ peers: .venv/.peers
 .venv/.peers: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --no-deps bionemo-moco
+	touch $@
+
+# what checks molecules, and the tests that run it
+molecules: .venv/.molecules
+	$(BIN)/pytest -m molecules tests/models/test_molecules.py
+.venv/.molecules: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt rdkit selfies
 	touch $@
 
 # diffusers, and the tests that run it

@@ -16,7 +16,7 @@ import thetaleap as tl
 from tests import remote_blocks, tiny_llm
 from tests.cli import test_chat
 from tests.cli.test_cli import call
-from tests.models.test_own_code import folder
+from tests.models.test_own_code import Trap, folder
 from tests.remote_blocks import BLOCK
 from tests.tiny_llm import CHANNELS, EOT, MASK, WORDS
 from thetaleap.conditioning.prompts import prepare
@@ -285,6 +285,15 @@ def test_code_is_not_run_unless_it_is_said(folder: Path) -> None:
     (folder / "modeling_sdar.py").write_text("raise AssertionError('this was run')")
     with pytest.raises(ValueError, match=r"comes with code of its own.*trust_remote_code=True"):
         sdar(folder, length=8)
+
+
+def test_no_pickle_is_run(folder: Path, tmp_path: Path) -> None:
+    remote_blocks.write(folder, "sdar")
+    (folder / "model.safetensors").unlink()
+    torch.save({"lm_head.weight": Trap(tmp_path / "trace")}, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"holds \S*mkdir and not only tensors"):
+        sdar(folder, length=8, trust_remote_code=True)
+    assert not (tmp_path / "trace").exists()
 
 
 def test_a_package_that_its_code_wants_is_named(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -117,8 +118,8 @@ def surprise(drawn: np.ndarray, law: np.ndarray) -> float:
     """The probability of so large a chi-square; canvases that are expected less than 5 times count as one."""
     expected = law / law.sum() * drawn.sum()
     kind = np.where(expected < 5, 0, 1 + np.arange(len(law)))
-    both = [np.bincount(np.unique(kind, return_inverse=True)[1], part) for part in (drawn, expected)]
-    return float(stats.chisquare(*both).pvalue)
+    seen, wanted = (np.bincount(np.unique(kind, return_inverse=True)[1], part) for part in (drawn, expected))
+    return float(stats.chisquare(seen, wanted).pvalue)
 
 
 @pytest.mark.diffusers
@@ -130,8 +131,7 @@ def test_tweedie_has_the_law_of_the_pipeline_of_diffusers(tmp_path: Path) -> Non
     this are 0 here. It fails by chance once in 10^6 times. A law in which the likelihood of the token is not divided out
     is found out.
     """
-    from diffusers import DiffusionGemmaPipeline, DiscreteDDIMScheduler
-
+    diffusers: Any = importlib.import_module("diffusers")
     states = 10
     network = write(tmp_path, states)
     network.model.decoder.self_conditioning.down_proj.weight.data.zero_()
@@ -139,7 +139,7 @@ def test_tweedie_has_the_law_of_the_pipeline_of_diffusers(tmp_path: Path) -> Non
     model = tl.load(f"diffusion-gemma:{tmp_path}", prompt=PROMPT)
     times = torch.tensor([1.0, 2 / 3, 1 / 3], dtype=torch.float64)
     mine = tl.exact.law(model, tl.Tweedie(), times).flatten().numpy()
-    pipe = DiffusionGemmaPipeline(network, DiscreteDDIMScheduler(), Processor(4000))
+    pipe = diffusers.DiffusionGemmaPipeline(network, diffusers.DiscreteDDIMScheduler(), Processor(4000))
     pipe.set_progress_bar_config(disable=True)
     drawn, made = np.zeros(states**LENGTH), torch.Generator().manual_seed(0)
     how: dict[str, Any] = {"gen_length": LENGTH, "num_inference_steps": 3, "temperature": 1.0, "output_type": "seq"}
