@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules clean
 
 setup: $(READY)
 
@@ -46,7 +46,7 @@ inception: .venv/.inception
 
 # the oldest transformers that is supported, in a folder of its own: checkpoints with code of their own load there too
 older: .venv/.older
-	PYTHONPATH=.venv/older $(BIN)/pytest tests/models/test_own_code.py
+	PYTHONPATH=.venv/older $(BIN)/pytest -n auto tests/models/test_own_code.py tests/models/test_block_causal.py
 .venv/.older: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --target .venv/older \
 	  transformers==4.57.6 huggingface_hub==0.36.2 tokenizers==0.22.2
@@ -70,6 +70,13 @@ peers: .venv/.peers
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --no-deps bionemo-moco
 	touch $@
 
+# what checks molecules, and the tests that run it
+molecules: .venv/.molecules
+	$(BIN)/pytest -m molecules tests/models/test_molecules.py
+.venv/.molecules: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt rdkit selfies
+	touch $@
+
 # lm-evaluation-harness, and the tests that need it
 harness: .venv/.harness
 	$(BIN)/pytest tests/integrations/test_lm_eval.py
@@ -80,7 +87,7 @@ harness: .venv/.harness
 
 # diffusers and flow_matching, and the tests that need them
 diffusers: .venv/.diffusers
-	$(BIN)/pytest $(addprefix tests/integrations/test_, diffusers.py diffusers_pipelines.py flow_matching.py)
+	$(BIN)/pytest -m 'diffusers or flow_matching'
 
 .venv/.diffusers: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt \

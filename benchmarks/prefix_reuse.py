@@ -1,6 +1,6 @@
-"""Keys and values kept within a block (`approximate_prefix`): how much faster, and how much is changed by it.
+"""Keys and values kept within a block (`approximate_prefix`, `approximate_dual`): how much faster, and how much changes.
 
-    python -m benchmarks.prefix_reuse
+    python -m benchmarks.prefix_reuse [prefix|dual]
 
 One answer of 128 tokens to a prompt of 256, with 64 evaluations, on one thread. Time is that of a Llama of width 512
 with 8 layers and 32000 tokens. What changes is measured on 16 answers of one of width 128 with 4 layers and 99 tokens.
@@ -11,8 +11,10 @@ sampler that does not run the network at all after the first evaluation of a blo
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,13 @@ import thetaleap as tl
 from thetaleap.conditioning.wrappers import Wrapped
 from thetaleap.core.evaluation import Conditionals, Denoiser, of_samples
 from thetaleap.models.hf.llm import llada
-from thetaleap.models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
+from thetaleap.models.hf.prefix_reuse import ApproximatePrefix, approximate_dual, approximate_prefix
 from thetaleap.models.network import Network
 
+REUSES: dict[str, Callable[[Denoiser, int], ApproximatePrefix]] = {
+    "prefix": approximate_prefix,
+    "dual": approximate_dual,
+}
 PROMPT, NEW, NFE, ANSWERS = 256, 128, 64, 16
 BLOCKS = (8, 32)
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<mask>"]
@@ -117,10 +123,10 @@ def draw(model: Denoiser, prompts: Tensor, block: int) -> Tensor:
     return tl.sample(model, solver, template=torch.cat([prompts, free], 1), nfe=NFE, batch_size=len(prompts)).x
 
 
-def speed(model: Network, block: int, rounds: int) -> tuple[float, float, ApproximatePrefix]:
+def speed(model: Network, reuse: str, block: int, rounds: int) -> tuple[float, float, ApproximatePrefix]:
     """Processor seconds of one answer without and with, run in turn; the least of the rounds."""
     prompt = torch.randint(len(SPECIAL), model.process.states, (1, PROMPT), generator=torch.Generator().manual_seed(1))
-    reusing = approximate_prefix(model, block)
+    reusing = REUSES[reuse](model, block)
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(rounds):
         for kept in (False, True):
@@ -130,32 +136,32 @@ def speed(model: Network, block: int, rounds: int) -> tuple[float, float, Approx
     return min(seconds[False]), min(seconds[True]), reusing
 
 
-def change(model: Network, prompts: Tensor, block: int) -> tuple[float, float, float, float]:
+def change(model: Network, reuse: str, prompts: Tensor, block: int) -> tuple[float, float, float, float]:
     """The share of tokens that differ though all draws are the same; how far conditionals are from the model's, on
     average and at most; and how far old ones are."""
-    watched = Watched(approximate_prefix(model, block), block, model)
+    watched = Watched(REUSES[reuse](model, block), block, model)
     mine, plain = draw(watched, prompts, block), draw(model, prompts, block)
     kept, old = torch.cat(watched.changes.kept), torch.cat(watched.changes.old)
     share = float((mine != plain)[:, PROMPT:].double().mean())
     return share, float(kept.mean()), float(kept.max()), float(old.mean())
 
 
-def report_speed(folder: Path, rounds: int) -> None:
+def report_speed(folder: Path, reuse: str, rounds: int) -> None:
     save(folder, llama(32000, WIDE), 32000)
     for block in BLOCKS:
-        plain, kept, reusing = speed(llada(folder, length=PROMPT + NEW), block, rounds)
+        plain, kept, reusing = speed(llada(folder, length=PROMPT + NEW), reuse, block, rounds)
         runs = reusing.runs
         count = f"{runs.partial} of {runs.partial + runs.full} runs partial"
         print(f"block {block}: {count}; {plain:.1f} s without, {kept:.1f} s with, {plain / kept:.2f}x", flush=True)
 
 
-def report_change(folder: Path) -> None:
+def report_change(folder: Path, reuse: str) -> None:
     tokens = len(SPECIAL) + 95
     prompts = torch.randint(len(SPECIAL), tokens, (ANSWERS, PROMPT), generator=torch.Generator().manual_seed(2))
     for scale in SCALES:
         save(folder, llama(tokens, SMALL, scale), tokens)
         for block in BLOCKS:
-            share, mean, most, old = change(llada(folder, length=PROMPT + NEW), prompts, block)
+            share, mean, most, old = change(llada(folder, length=PROMPT + NEW), reuse, prompts, block)
             print(
                 f"scale {scale}, block {block}: {share:.1%} of tokens differ; nats per position from the model {mean:.1e}, "
                 f"at most {most:.1e}; without running it after the first evaluation {old:.1e}",
@@ -163,13 +169,13 @@ def report_change(folder: Path) -> None:
             )
 
 
-def main(rounds: int = 2) -> None:
+def main(reuse: str = "prefix", rounds: int = 2) -> None:
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # virtual machines may announce what they forbid
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        report_change(Path(name) / "small")
-        report_speed(Path(name) / "wide", rounds)
+        report_change(Path(name) / "small", reuse)
+        report_speed(Path(name) / "wide", reuse, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

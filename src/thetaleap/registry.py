@@ -202,6 +202,7 @@ class BuiltIn:
 
 PLACE = ("length", "dtype", "device")
 SPREAD = (*PLACE, "device_map", "trust_remote_code")
+IN_BLOCKS = (*SPREAD, "block_length")
 SEDD = (*PLACE, "graph", "noise", "sigma_min", "sigma_max")
 SHIPPED = Path(__file__).parent / "data"
 """Where models lie that come with the package, in folders as ``thetaleap train`` writes them."""
@@ -273,6 +274,8 @@ ADAPTERS: dict[str, BuiltIn] = {
         ),
         "llada": ("language models of LLaDA (GSAI-ML/LLaDA-8B-Instruct)", "hf.llm", SPREAD, 256),
         "dream": ("language models of Dream (Dream-org/Dream-v0-Instruct-7B)", "hf.llm", SPREAD, 256),
+        "llada2": ("language models of LLaDA2, in blocks (inclusionAI/LLaDA2.0-mini)", "hf.llm", IN_BLOCKS, 256),
+        "sdar": ("language models of SDAR, in blocks (JetLM/SDAR-1.7B-Chat)", "hf.llm", IN_BLOCKS, 256),
         "diffusion-gemma": (
             "DiffusionGemma, text in blocks by uniform diffusion (google/diffusiongemma-26B-A4B-it)",
             *("hf.diffusion_gemma", (*PLACE, "prompt", "self_conditioning"), None),

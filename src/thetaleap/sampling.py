@@ -16,6 +16,7 @@ from torch import Tensor
 from . import __version__, files
 from .control import grids, parallel
 from .control.base import Control, Method, Preset, control_of
+from .control.blocks import in_blocks
 from .control.loop import State, run
 from .control.tolerance import Tolerance
 from .core.checks import finite, require, require_count, require_flag, require_kind, shown, takes
@@ -25,7 +26,7 @@ from .core.jumps import Share
 from .core.noise import WORD, Stream
 from .core.processes import Process
 from .core.progress import progress_bar
-from .core.wrapped import cost_of, inspect, restricts, unwrapped
+from .core.wrapped import cost_of, inspect, own_block, restricts, unwrapped
 from .registry import AUTO, RECOMMEND
 from .solvers.base import require_masked
 
@@ -180,6 +181,8 @@ def sample(
     if exact:
         for option, value in {"solver": None if solver == AUTO else solver, "nfe": nfe, **others}.items():
             require(value is None, option, value, "exact=True draws one position at a time; leave out one of the two")
+        own = own_block(model)
+        require(own is None, "exact", True, "its order crosses the blocks of this model; give FirstHitting()")
         (chosen, grid), window = parallel.one_at_a_time(model), "auto" if window is None else window
     elif isinstance(solver, str):
         require(solver == AUTO, "solver", solver, "give 'auto', or a solver and no text of it, as in Tweedie()")
@@ -190,6 +193,7 @@ def sample(
     else:
         chosen = solver
     method = _with_tolerance(model, chosen, nfe=nfe, steps=steps, grid=grid, tolerance=tolerance)
+    method = in_blocks(model, method)
     if tolerance is not None and model.process.mask is None:
         grid, delta = grids.adaptive(model, tolerance, delta=delta or 0.0, seed=seed), None
     times = plan(model, method, nfe=nfe, steps=steps, grid=grid, delta=delta, positions=positions)
@@ -290,7 +294,7 @@ def plan(
     require_kind("solver", solver, Method, "give a solver with its parameters, for example Trapezoidal(theta=0.5)")
     if isinstance(solver, Preset) and solver.processes == "masked":
         require_masked(solver, process, "Tweedie() or Trapezoidal()")  # by the name that it was given
-    control = control_of(solver)
+    control, own = control_of(in_blocks(model, solver)), own_block(model)
     control.check(process, model.length)
     if isinstance(grid, Tensor):
         given = {"nfe": nfe, "steps": steps, "delta": delta}
@@ -315,10 +319,13 @@ def plan(
     name = control.name
     require(nfe is None or steps is None, "(nfe, steps)", (nfe, steps), "give one of them")
     last = not whole or not _ends_clean(process, delta)
-    finish = control.fewest(positions) if last else 0
+    most = control.fewest(
+        positions if own is None else min(positions + own - 1, model.length)
+    )  # what is given may end within a block
+    finish = most if last else 0
     if control.evaluations is None:
         require(nfe is None, "nfe", nfe, f"{name} spends as many evaluations as it takes; leave nfe out")
-        steps = control.fewest(positions) if steps is None else steps
+        steps = most if steps is None else steps
     elif nfe is not None:
         steps = _affordable(control, nfe, positions, cost_of(model), finish)
     else:

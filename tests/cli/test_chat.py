@@ -245,7 +245,7 @@ def test_errors_come_before_the_first_turn(options: tuple[str, ...], message: st
 def test_only_language_models_talk() -> None:
     result = call("chain64", said="the cat\n")
     assert result.exit_code == 2
-    assert "MODEL chain64: to talk to, give llada:SOURCE or dream:SOURCE" in result.stderr
+    assert "MODEL chain64: to talk to, give KIND:SOURCE with one of llada, dream, llada2, sdar" in result.stderr
 
 
 def test_hyper_parameters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

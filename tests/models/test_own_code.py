@@ -20,13 +20,13 @@ from tests.cli.test_cli import call
 from tests.tiny_llm import CHANNELS, MASK, WORDS
 from thetaleap.integrations.lm_eval import respondent
 from thetaleap.models.hf.hub import Source
-from thetaleap.models.hf.llm import KINDS
 from thetaleap.models.hf.own_code import plain_frequencies, weight_files
 
 pytest.importorskip("transformers", reason="needs the extra 'hub'")
 
 NOW = torch.tensor(1.0, dtype=torch.float64)
 LENGTH = 7
+KINDS = ("llada", "dream")
 NAMED = [n for n in range(len(WORDS)) if n != MASK]
 
 

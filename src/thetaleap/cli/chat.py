@@ -25,7 +25,7 @@ from ..control import Blocks
 from ..core.checks import require, require_count
 from ..evaluation.choice import Budget, Choice, choose, needs_model
 from ..models.hf.hub import Vocabulary
-from ..models.hf.llm import resized, vocabulary_of
+from ..models.hf.llm import KINDS, resized, vocabulary_of
 from ..models.hf.prefix_reuse import approximate_prefix
 from ..models.network import Network
 from ..sampling import Moment
@@ -43,7 +43,8 @@ from .options import (
     with_hyper_parameters,
 )
 
-KINDS = ("llada", "dream")
+BLOCK = 32
+"""Tokens of a block, for models that have none of their own."""
 MASKED = "·"
 """What is shown for a position that is not written yet."""
 HELP = """/help   show this
@@ -192,7 +193,10 @@ _answers = partial(option, "Answers")
 @with_hyper_parameters(before="device")
 def chat(
     model: Annotated[
-        str, typer.Argument(help="A language model, llada:SOURCE or dream:SOURCE.", metavar="MODEL", show_default=False)
+        str,
+        typer.Argument(
+            help=f"A language model, KIND:SOURCE with one of {', '.join(KINDS)}.", metavar="MODEL", show_default=False
+        ),
     ],
     solver: Annotated[str, _answers(METHOD, metavar="NAME")] = "semi-autoregressive",
     nfe: Annotated[
@@ -200,8 +204,12 @@ def chat(
     ] = None,
     length: Annotated[int, _answers("The longest answer, in tokens.")] = 128,
     block: Annotated[
-        int, _answers("Tokens per block, from left to right; an answer ends with the block it is finished in.")
-    ] = 32,
+        int | None,
+        _answers(
+            "Tokens per block, from left to right; an answer ends with the block it is finished in.",
+            show=f"the model's own, or {BLOCK}",
+        ),
+    ] = None,
     temperature: Annotated[
         float,
         _answers(
@@ -226,20 +234,22 @@ def chat(
     Example: [cyan]thetaleap chat llada:GSAI-ML/LLaDA-8B-Instruct --device cuda --trust-remote-code[/]
     """
     kind = model.partition(":")[0]
-    require(kind in KINDS, "model", model, "to talk to, give llada:SOURCE or dream:SOURCE")
+    require(kind in KINDS, "model", model, f"to talk to, give KIND:SOURCE with one of {', '.join(KINDS)}")
     require_no_clash(solver, chat)
     require_count("length", length)
-    require_count("block", block)
+    if block is not None:
+        require_count("block", block)
     place = {"device": device, "dtype": dtype, "device_map": device_map, "trust_remote_code": trust_remote_code}
     budget = Budget(nfe or max(1, length // 2))
     choice = None if needs_model(solver) else choose(None, solver, hyper, budget)
     network = opened(model, length=length, **place)
     choice = choice or choose(network, solver, hyper, budget)
-    manner = replace(_manner(choice, nfe, length, block, network), temperature=temperature, top_p=top_p)
+    size = block or network.block or BLOCK
+    manner = replace(_manner(choice, nfe, length, size, network), temperature=temperature, top_p=top_p)
     tempered(network, temperature, top_p=top_p)  # says so before the first turn if they make no sense
     if approximate_reuse:
-        approximate_prefix(network, block)  # the same
-        manner = replace(manner, reuse=block)
+        approximate_prefix(network, size)  # the same
+        manner = replace(manner, reuse=size)
     console = Console(highlight=False)
     conversation = Conversation(network, manner, length, seed, system)
     converse(conversation, _turns(console), console, patient=sys.stdin.isatty())

@@ -11,13 +11,15 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ..core.checks import is_whole, require, require_kind
+from ..core.evaluation import Denoiser
 from ..core.fields import check_fields, knob
 from ..core.memory import Memory
 from ..core.noise import Noise
 from ..core.processes import Process
 from ..core.reverse import Reverse
+from ..core.wrapped import own_block, own_blocks
 from ..solvers.base import Solver, require_masked
-from .base import Control, Preset, Turn, Walk, control_of
+from .base import Control, Method, Preset, Turn, Walk, control_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Blocks(Control):
     whole grid in its steps; the last block may be shorter. Masks that are left at the end of a block are drawn in one
     more evaluation. A network that sees time is shown that of the block. With `stop`, a token, a sample ends with the
     block that holds it, unless it was given: free positions of later blocks are filled with it, and cost nothing.
+
+    Where a model has blocks of its own, these are they: they count what is given, so that the first one may be shorter.
     """
 
     solver: Any
@@ -54,9 +58,13 @@ class Blocks(Control):
         return math.ceil(length / self.length)
 
     def begin(self, reverse: Reverse, x: Int64[Tensor, "b d"], times: Float64[Tensor, " times"]) -> Memory:
-        active = reverse.active(x)
-        block = torch.where(active, (active.cumsum(1) - 1) // self.length, -1)
-        blocks = torch.ceil(active.sum(1) / self.length).long()
+        active, own = reverse.active(x), own_blocks(reverse.model, reverse.samples)
+        if own is None:
+            first = active & ((active.cumsum(1) - 1) % self.length == 0)
+        else:
+            seen = torch.where(active, own, -1).cummax(1).values
+            first = active & (own > torch.nn.functional.pad(seen[:, :-1], (1, 0), value=-1))
+        block, blocks = torch.where(active, first.cumsum(1) - 1, -1), first.sum(1)
         steps, most = len(times) - 1, int(blocks.max())
         require(steps >= most, "steps", steps, f"{most} blocks need at least one each; give more, or use larger blocks")
         return block, blocks
@@ -88,6 +96,19 @@ class Blocks(Control):
             return x
         ended = ((x == self.stop) & reverse.free).any(1) & ~reverse.active(x).any(1)
         return torch.where(ended.unsqueeze(1) & (x == reverse.process.mask), self.stop, x)
+
+
+def in_blocks(model: Denoiser, method: Method) -> Method:
+    """`method` in the blocks of the model, where it has blocks of its own, which it was trained to write one by one."""
+    own = own_block(model)
+    if own is None or not isinstance(method, Method):
+        return method
+    control = control_of(method)
+    if isinstance(control, Walk):
+        return Blocks(control.solver, own)
+    remedy = f"this model writes block by block, {own} positions each; give the solver alone, or Blocks(solver, {own})"
+    require(isinstance(control, Blocks) and control.length == own, "solver", method, remedy)
+    return method
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float64, Int64
@@ -85,6 +85,33 @@ def unwrapped(model: Denoiser) -> Denoiser:
     while isinstance(model, Wrapped):
         model = model.model
     return model
+
+
+@runtime_checkable
+class Blockwise(Protocol):
+    """A model that may write block by block: each block given those before it, whatever stands behind it."""
+
+    @property
+    def block(self) -> int | None:
+        """Positions of a block; None where the model has none of its own."""
+        ...
+
+    def blocks(self, batch: int) -> Int64[Tensor, "b d"]:
+        """The number of the block that each position of each sample is in."""
+        ...
+
+
+def own_block(model: Denoiser) -> int | None:
+    """Positions of a block of the model's own, if it has some."""
+    inner = unwrapped(model)
+    return inner.block if isinstance(inner, Blockwise) else None
+
+
+def own_blocks(model: Denoiser, samples: Int64[Tensor, " b"]) -> Int64[Tensor, "b d"] | None:
+    """The number of the block that each position of these samples of the run is in, if the model has blocks."""
+    if own_block(model) is None:
+        return None
+    return cast(Blockwise, unwrapped(of_samples(model, samples))).blocks(len(samples)).to(samples.device)
 
 
 def inspected(model: Any, given: Int64[Tensor, " d"] | None = None) -> Denoiser:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from .. import __version__
 from ..conditioning.answering import Manner, answers, check_lengths
@@ -114,7 +116,17 @@ class Respondent:
         x = torch.tensor(before + answer)
         model, positions = resized(self.model, len(x)), torch.arange(len(x)) >= len(before)
         how = {"draws": self.mc_num, "seed": self.seed, "index": index, "batch_size": self.batch_size}
-        return answer_log_likelihood(model, x, positions, **how), greedy and is_greedy(model, x, positions)
+        parts = _parts(model, positions)
+        bound = sum(answer_log_likelihood(model, x, part, **how) for part in parts)
+        return bound, greedy and all(is_greedy(model, x, part) for part in parts)
+
+
+def _parts(model: Network, positions: Bool[Tensor, " d"]) -> list[Bool[Tensor, " d"]]:
+    """`positions` block by block, where the model has blocks: each is written given all of those before it."""
+    if model.block is None:
+        return [positions]
+    blocks = model.blocks(1)[0]
+    return [positions & (blocks == block) for block in blocks[positions].unique().tolist()]
 
 
 def windows(tokens: list[int], most: int | None) -> list[Pair]:
@@ -170,8 +182,9 @@ def respondent(
     """What ``--model_args`` makes. Solvers, their hyper-parameters and budgets have the command line's names.
 
     Args:
-        pretrained: ``llada:SOURCE``, ``dream:SOURCE``, or a folder whose config.json says which of them it is.
-        block: run the solver in blocks of so many positions; a sample ends with the block that ends it.
+        pretrained: ``llada:SOURCE``, ``dream:SOURCE`` and so on, or a folder whose config.json says which of them it is.
+        block: run the solver in blocks of so many positions, by default those of the model, if it has some; a sample
+            ends with the block that ends it.
         approximate_reuse: run the network on part of the positions while a block is written: see `approximate_prefix`.
         length: tokens of every answer; by default as many as the task asks for.
         seed: of the answers, and of the draws of likelihoods.
@@ -195,7 +208,7 @@ def respondent(
     model = load(_source(pretrained), length=1, **place, **({} if dtype == "auto" else {"dtype": dtype}))
     require(nfe is not None or solver != AUTO, "nfe", nfe, "auto chooses by how much it may spend; give it, as in 64")
     choice = choose(model, solver, hyper, Budget(nfe, steps, tolerance, grid, delta))
-    method, ends = choice.solver, vocabulary_of(model).ends
+    method, ends, block = choice.solver, vocabulary_of(model).ends, block or model.block
     if block is not None:
         method = Blocks(method, block, ends[0] if ends else None)
     manner = Manner(method, nfe, steps, choice.grid, delta, tolerance, float(temperature), top_k, top_p)
@@ -212,7 +225,7 @@ def _source(pretrained: str) -> str:
         return pretrained
     config = Path(pretrained) / "config.json"
     told = json.loads(config.read_text(encoding="utf-8")).get("model_type") if config.is_file() else None
-    found = [kind for kind in KINDS if kind in str(told).lower()]
+    found = sorted((kind for kind in KINDS if kind in str(told).lower()), key=len)[-1:]  # llada2 is no llada
     remedy = f"say which kind of model it is, as in {' or '.join(f'{kind}:{pretrained}' for kind in KINDS)}"
     require(len(found) == 1, "pretrained", pretrained, remedy)
     return f"{found[0]}:{pretrained}"

@@ -118,6 +118,8 @@ class Network:
     """Positions that are there, of each sample of a run: `padded` says so."""
     posterior: bool = False
     """Whether `evaluate` gives logits given all positions, the one that they are about included."""
+    block: int | None = None
+    """Positions of a block, of networks in which no block sees those behind it; None where all see each other."""
     name: str = ""
     """By which `load` knows it; without, it is somebody's own and is looked through before its first run."""
 
@@ -156,6 +158,12 @@ class Network:
         """The model for a batch that consists of these samples of the run."""
         return self if self.valid is None else replace(self, valid=self.valid[samples.to(self.valid.device)])
 
+    def blocks(self, batch: int) -> Int64[Tensor, "b d"]:
+        """The number of the block that each position of each sample is in, padding left out."""
+        assert self.block is not None
+        there = torch.ones((batch, self.length), dtype=torch.bool) if self.valid is None else self.valid
+        return numbered(there) // self.block
+
     def labelled(self, labels: Int64[Tensor, " b"]) -> Network:
         """The same for a batch with these labels; ``classes`` stands for none."""
         return replace(self, labels=labels)
@@ -171,6 +179,11 @@ class Network:
             more["valid"] = everywhere if self.valid is None else self.valid.to(x.device)
         said = self.evaluate(*inputs, **more)
         return LeaveOneOut(said, x, inputs[1], self.process) if self.posterior else said
+
+
+def numbered(valid: Bool[Tensor, "b d"]) -> Int64[Tensor, "b d"]:
+    """Valid positions numbered from 0 on; padding has the number of the one before it, or 0."""
+    return (valid.cumsum(1) - 1).clamp(min=0)
 
 
 _INSPECTED: WeakKeyDictionary[Whole | Split, frozenset[int]] = WeakKeyDictionary()

@@ -15,6 +15,7 @@ from ...core.checks import require
 from ...core.noise import Use, philox
 from .heads import Rounding
 from .hub import FAILURES, Vocabulary
+from .own_code import quiet
 
 PROBE, PADDING = 5, 3
 """Tokens and padding of the input with which a model is tried when it is loaded."""
@@ -68,13 +69,13 @@ class Trunk(nn.Module):
         """`plain`: every position attends to every other by itself; `form`: how to leave positions out, if it can."""
         self.plain, self.form = plain, form
 
-    def run(self, ids: Int64[Tensor, "b d"], past: Any = None, **inputs: Tensor) -> Float[Tensor, "b d h"]:
+    def run(self, ids: Int64[Tensor, "b d"], past: Any = None, **inputs: Any) -> Float[Tensor, "b d h"]:
         """The model's own output. `past` is a cache of transformers', which is read and added to."""
         if past is not None:
             keep: dict[str, Any] = {"past_key_values": past, "use_cache": True}
         else:
             keep = {"use_cache": False} if "use_cache" in self.takes else {}
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             return self.model(input_ids=ids, **inputs, **keep).logits
 
     def forward(
@@ -98,6 +99,21 @@ class Trunk(nn.Module):
             rows = self.run(ids, past, **self.form(valid, self.model.dtype, start))
         rows = rows.to(x.device)
         return _from_the_left(rows, valid[:, start:]) if self.shifted else rows
+
+    def within(
+        self, x: Int64[Tensor, "b d"], valid: Bool[Tensor, "b d"] | None, past: Any, start: int, stop: int
+    ) -> Float[Tensor, "b n h"]:
+        """Rows of the positions from `start` to `stop`, where `past` holds keys and values of all others."""
+        words = self.vocabulary
+        assert self.form is not None
+        valid = torch.ones_like(x, dtype=torch.bool) if valid is None else valid
+        here = slice(start, stop)
+        ids = x.masked_fill(x == words.states, words.mask)[:, here]
+        there = torch.cat([valid[:, :start], valid[:, stop:], valid[:, here]], 1)
+        inputs = self.form(there, self.model.dtype, there.shape[1] - (stop - start))
+        inputs["position_ids"] = (valid.cumsum(1) - 1).clamp(min=0)[:, here]
+        rows = self.run(ids, past, **inputs).to(x.device)
+        return _from_the_left(rows, valid[:, here]) if self.shifted else rows
 
 
 def _from_the_left(rows: Float[Tensor, "b d h"], valid: Bool[Tensor, "b d"]) -> Float[Tensor, "b d h"]:

@@ -58,7 +58,7 @@ class Head(nn.Module):
         self.kept, self.forbidden = (None if ids is None else nn.Buffer(ids) for ids in (kept, forbidden))
 
     def forward(self, rows: Float[Tensor, "n h"]) -> Float[Tensor, "n S"]:
-        logits = rows if self.layer is None else self.layer(rows.to(self.layer.weight.device)).to(rows.device)
+        logits = rows if self.layer is None else self.layer(rows.to(self.layer.weight)).to(rows.device)
         logits = logits if self.kept is None else logits[:, self.kept]
         return logits if self.forbidden is None else logits.index_fill(1, self.forbidden, -torch.inf)
 
@@ -89,7 +89,7 @@ def take_layer(model: Any, run: Callable[[], Float[Tensor, "*b h"]]) -> nn.Linea
     if apart is not None:
         parent.bias = nn.Parameter(apart.new_zeros(()), requires_grad=False)
     try:
-        if rounding.same(taken(run().to(taken.weight.device)).to(logits.device), logits):
+        if rounding.same(taken(run().to(taken.weight)).to(logits.device), logits):  # LLaDA2 gives rows in float32
             return taken
     except FAILURES:  # the model wants more of its last layer than its output
         pass

@@ -17,7 +17,7 @@ from ...core.checks import require
 from ...core.storage import hub_reachable, installed
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+FAILURES = (AssertionError, AttributeError, IndexError, KeyError, NameError, RuntimeError, TypeError, ValueError)
 """What models and their files raise if something about them is not understood."""
 
 
@@ -88,7 +88,7 @@ class Source:
         options |= {"local_files_only": self.local or not hub_reachable(), "trust_remote_code": self.trusted}
         try:
             return loader.from_pretrained(self.name, **options)
-        except (OSError, pickle.UnpicklingError, *FAILURES) as error:
+        except (ImportError, OSError, pickle.UnpicklingError, *FAILURES) as error:
             raise ValueError(f"{self.argument}={self.name!r}: {self._fault(what, error)}") from error
 
     def _fault(self, what: str, error: Exception) -> str:

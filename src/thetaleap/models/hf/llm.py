@@ -1,4 +1,4 @@
-"""Masked diffusion language models of Hugging Face, LLaDA and Dream, as masked denoisers."""
+"""Masked diffusion language models of Hugging Face, LLaDA, Dream, LLaDA2 and SDAR, as masked denoisers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...core.checks import require, require_count
 from ...core.processes import Masked
 from ...core.storage import installed
 from ..network import Network, from_network
+from . import block_causal
 from .bidirectional import PROBE, Trunk, probe, some_tokens
 from .heads import Head, take_layer
 from .hub import FAILURES, Source, Vocabulary, first_line, transformers
@@ -23,6 +24,8 @@ UNTRUSTED = (
     "comes with code of its own, which is not run unless you say so: read it, and give trust_remote_code=True "
     "(--trust-remote-code)"
 )
+BLOCKS = ("block_length", "block_size")
+"""What configurations call the positions of a block."""
 CONTEXT = ("max_position_embeddings", "max_sequence_length")
 """What configurations call the most tokens that a model takes."""
 
@@ -36,10 +39,13 @@ class Kind:
     """The published number of the mask token, for checkpoints that do not say."""
     shifted: bool
     """Whether the logits at one position are about the next."""
+    block: int | None = None
+    """The published positions of a block, for checkpoints that do not say; None where every position sees every other."""
 
 
 LLADA, DREAM = Kind("llada", 126336, shifted=False), Kind("dream", 151666, shifted=True)
-KINDS = (LLADA.name, DREAM.name)
+LLADA2, SDAR = Kind("llada2", 156895, shifted=False, block=32), Kind("sdar", 151669, shifted=False, block=4)
+KINDS = tuple(kind.name for kind in (LLADA, DREAM, LLADA2, SDAR))
 
 
 # --- adapters
@@ -53,6 +59,7 @@ def llada(
     device: torch.device | str = "cpu",
     device_map: Any = None,
     trust_remote_code: bool = False,
+    block_length: int | None = None,
     kind: Kind = LLADA,
 ) -> Network:
     """LLaDA (Nie et al. 2025), or another masked diffusion language model in Hugging Face's format, as a denoiser.
@@ -71,9 +78,13 @@ def llada(
         device: where the network runs.
         device_map: instead, how to spread it over several devices, as in ``"auto"``; this needs accelerate.
         trust_remote_code: say True to run the code that comes with the checkpoint, which published ones need.
+        block_length: for models in blocks, see `llada2`.
         kind: the family of checkpoints.
     """
     require_count("length", length)
+    if block_length is not None:
+        require(kind.block is not None, "block_length", block_length, f"{kind.name} has no blocks; leave it out")
+        require_count("block_length", block_length)
     place = torch.device(device)
     if dtype == "auto":
         dtype = None if place.type == "cpu" and device_map is None else torch.bfloat16
@@ -87,22 +98,30 @@ def llada(
     model = model.eval().requires_grad_(False)
     words = _vocabulary(kind, str(source), tokenizer, model, place)
     trunk = Trunk(model, words, kind.shifted)
-    trunk.settle(*probe(trunk, place))
     x = some_tokens(trunk, PROBE, 0, place)
     x = x.masked_fill(x == words.mask, words.states)
-    layer = take_layer(model, lambda: trunk(x, torch.ones(1, dtype=torch.float64)))
+    if kind.block is None:
+        trunk.settle(*probe(trunk, place))
+        attends, blocks = trunk.form is not None, None
+        layer = take_layer(model, lambda: trunk(x, torch.ones(1, dtype=torch.float64)))
+    else:
+        blocks = block_causal.probe(trunk, block_length or _block(model.config, kind.block), place)
+        attends, layer = blocks.numbers, take_layer(model, lambda: blocks.whole(blocks.batch(x, None)))
     named = set(tokenizer.get_vocab().values()) - {words.mask}
     forbidden = torch.tensor([n for n in range(words.states) if n not in named])
+    head = Head(layer, forbidden=forbidden).to(place)
     network = from_network(
         Masked(words.states),
         length=length,
         trunk=trunk,
-        head=Head(layer, forbidden=forbidden).to(place),
+        head=head,
         time_free=True,
         device=place,
         tokenizer=words,
-        attends=trunk.form is not None,
+        attends=attends,
     )
+    if blocks is not None:
+        network = replace(network, evaluate=block_causal.InBlocks(blocks, head), block=blocks.block)
     return resized(network, length)
 
 
@@ -112,8 +131,24 @@ def dream(source: str | Path, **options: Any) -> Network:
     return llada(source, kind=DREAM, **options)
 
 
+def llada2(source: str | Path, **options: Any) -> Network:
+    """LLaDA2 (``inclusionAI/LLaDA2.0-mini``), with the options of `llada`: a model that writes block by block, and in
+    which no block sees those behind it.
+
+    `sample` puts a solver into its blocks, which count the prompt. What is kept of finished blocks is exact, so that the
+    network is run on one block at a time. `block_length` is what the model was trained with: by default what its
+    ``config.json`` says, or else the published number, 32.
+    """
+    return llada(source, kind=LLADA2, **options)
+
+
+def sdar(source: str | Path, **options: Any) -> Network:
+    """SDAR (``JetLM/SDAR-1.7B-Chat``), with the options of `llada2`; the published `block_length` is 4."""
+    return llada(source, kind=SDAR, **options)
+
+
 def resized(model: Network, length: int) -> Network:
-    """A model of `llada` or `dream` for sequences of another length."""
+    """A model of this module for sequences of another length."""
     words = vocabulary_of(model)
     require_count("length", length)
     most = words.context
@@ -127,6 +162,14 @@ def vocabulary_of(model: Any) -> Vocabulary:
     if not isinstance(words, Vocabulary):
         raise TypeError(f"model={type(model).__name__}: give one made by llada or dream")
     return words
+
+
+def _block(config: Any, published: int) -> int:
+    """Positions of a block, as the checkpoint says."""
+    told = [(name, size) for name in BLOCKS if (size := getattr(config, name, None)) is not None]
+    name, size = told[0] if told else ("block_length", published)
+    require_count(name, size)
+    return size
 
 
 def _files(kind: Kind, source: str | Path, dtype: torch.dtype | None, device_map: Any, trusted: bool) -> Any:
@@ -167,7 +210,7 @@ def _class_for(auto: Any, config: Any, name: str) -> str:
 
 
 def _vocabulary(kind: Kind, name: str, tokenizer: Any, model: Any, device: torch.device) -> Vocabulary:
-    with torch.no_grad():
+    with torch.no_grad(), quiet():
         try:
             states = model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=device)).logits.shape[-1]
         except FAILURES as error:

@@ -2,7 +2,7 @@
 
 ``from_pretrained`` of transformers asks more of such a class in every version. LLaDA's never calls ``post_init``, which
 version 5 cannot do without; Dream's wants a rotary function that version 5 no longer has, and keeps its frequencies where
-version 5 would leave them unset. Here the class is called by itself: buffers are what its constructor makes of them, and
+version 5 would leave them unset; LLaDA2's imports what is gone. Here the class is called by itself: buffers are what its constructor makes of them, and
 parameters are those of the files. This is the same with transformers 4.57 and 5.
 """
 
@@ -31,14 +31,15 @@ def own_model(source: Source, config: Any, loader: str, dtype: torch.dtype | Non
     auto = transformers()
     quantised = getattr(config, "quantization_config", None) is not None
     require(not quantised, source.argument, source.name, "its weights are quantised; give a checkpoint that is not")
-    made = _class(source, config.auto_map[loader])
+    with _older(auto):
+        made = _class(source, config.auto_map[loader])
     if isinstance(getattr(made, "_tied_weights_keys", None), list):  # version 5 wants more; `_shared` ties them
         made._tied_weights_keys = None
     if getattr(config, "use_cache", None) is None:  # version 5 takes it away
         config.use_cache = False
     dtype = dtype or getattr(config, "dtype", None)
     files = [read_file(path) for path in weight_files(source)]
-    with quiet(), _rotary(auto), _built(dtype):
+    with quiet(), _older(auto), _built(dtype):
         try:
             model = made(config)
         except Exception as error:  # whatever it is, it is theirs
@@ -78,17 +79,19 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _rotary(auto: Any) -> Iterator[None]:
-    """With the function of plain rotary frequencies among those of transformers, as before version 5."""
-    known = auto.modeling_rope_utils.ROPE_INIT_FUNCTIONS
-    added = "default" not in known
-    if added:
-        known["default"] = plain_frequencies
+def _older(auto: Any) -> Iterator[None]:
+    """With what transformers had before version 5: the function of plain rotary frequencies among its others, which
+    Dream, LLaDA2 and SDAR look up; and a question about torch.fx, which LLaDA2 asks."""
+    rotary, questions = auto.modeling_rope_utils.ROPE_INIT_FUNCTIONS, vars(auto.utils.import_utils)
+    missing = {"default": (rotary, plain_frequencies), "is_torch_fx_available": (questions, lambda: False)}
+    missing = {name: (place, one) for name, (place, one) in missing.items() if name not in place}
+    for name, (place, one) in missing.items():
+        place[name] = one
     try:
         yield
     finally:
-        if added:
-            del known["default"]
+        for name, (place, _) in missing.items():
+            del place[name]
 
 
 def plain_frequencies(config: Any, device: Any = None, seq_len: Any = None, **_: Any) -> tuple[Tensor, float]:

@@ -25,6 +25,7 @@ from ..network import Network, from_network
 from ..tokenizers import GPT2, GPT2_TOKENS
 from ..transformer import BUFFERS, Sizes, Transformer, total_noise
 from ..weights import Device, Dtype, Shapes, built, config_of, find, read_content, tensors_of
+from .raw_rates import Scores
 
 Config = Mapping[str, Any]
 
@@ -89,7 +90,8 @@ def sedd(
 
     Either way ratios that are those of no law, as an imperfect network's may be, become those of one: solvers then draw
     from another reverse process than the raw ratios have. For a well-trained network the two are close; for a poor one
-    they are not, and at the first evaluation where they are far apart there is a warning with the figure.
+    they are not, and at the first evaluation where they are far apart there is a warning with the figure. The solver
+    `RawRates` draws from the raw ratios, as published code does.
 
     Where ``config.json`` does not say them, `graph` and, for uniform models, `noise` ("loglinear" or "geometric", which
     goes from `sigma_min` to `sigma_max`) are asked for: training files do not hold them. Other arguments as for `radd`,
@@ -111,9 +113,10 @@ def sedd(
     module = _transformer(found, dtype, device, masked, conditioned=True)
     process = (Masked if masked else Uniform)(module.sizes.tokens, _schedule(found.config))
     if masked:
-        head = partial(_masked_head, module, scaled, Watch("the logarithm of their sum is off by"))
+        logits = partial(_masked_head, module, scaled, Watch("the logarithm of their sum is off by"))
     else:
-        head = partial(_uniform_head, module, Watch("they move the law of a noised token, in total variation, by"))
+        logits = partial(_uniform_head, module, Watch("they move the law of a noised token, in total variation, by"))
+    head = Scores(logits, partial(_ratios, module, scaled))
     return _text(module, process, length, device, time_free=False, head=head)
 
 
@@ -150,6 +153,16 @@ def _split(module: Transformer, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The network's outputs, the token and the total noise at each row."""
     hidden = rows[:, :-2].to(module.output_layer.linear.weight.dtype)
     return module.head(hidden), rows[:, -2].long(), rows[:, -1:].to(torch.float64)
+
+
+def _ratios(module: Transformer, scaled: bool, rows: Tensor) -> Float64[Tensor, "n S"]:
+    """The network's score ratios, as they are; that of the present token is 1."""
+    logs, present, sigma = _split(module, rows)
+    logs = logs.double()
+    if scaled:
+        logs = logs - torch.log(torch.expm1(sigma)) - math.log(module.sizes.channels - 1)
+    own = torch.arange(module.sizes.tokens, device=rows.device) == present.unsqueeze(1)
+    return torch.exp(logs.masked_fill(own, 0.0))
 
 
 def _masked_head(module: Transformer, scaled: bool, watch: Watch, rows: Tensor) -> Tensor:
