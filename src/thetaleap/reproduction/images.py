@@ -170,6 +170,7 @@ def run(
         )
         last[cell.method] = nfe, drawn.x
         entries = {"model": name, "solver": repr(solver), "nfe": nfe, "ratio": nfe / cost / network.length}
+        entries |= {"network": float(drawn.spent.double().mean())}
         entries |= {"steps": steps_of(told(solver, 0, 1), solver, nfe), "kind": look(cell.method).kind}
         return row(cell.method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, torch.arange(num) % classes))
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..core.evaluation import Denoiser
+from ..core.free import FREE
 from ..core.storage import replacing
 from ..sampling import Samples
 from .pages import Job
@@ -130,14 +131,18 @@ def digest(told: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode()).hexdigest()[:24]
 
 
-def fingerprint(model: Denoiser) -> str:
-    """A name for a model by what it says of one noisy sequence, to five digits: other weights say something else."""
-    blank = model.process.states if model.process.mask is not None else 0
-    x = torch.full((1, model.length), blank, device=model.device)
-    x[0, ::3] = torch.arange(len(x[0, ::3]), device=model.device) % model.process.states
+def fingerprint(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> str:
+    """A name for a model by what it says of one noisy sequence, to five digits: other weights say something else.
+
+    The sequence is a template, of which the free positions are noise; by default a third of the positions are given.
+    """
+    states, place = model.process.states, torch.arange(model.length)
+    x = torch.where(place % 3 == 0, place % states, FREE) if given is None else given
+    blank = states if model.process.mask is not None else 0
+    noisy = torch.where(x == FREE, blank, x).unsqueeze(0).to(model.device)
+    time = torch.tensor(model.horizon / 2, dtype=torch.float64, device=model.device)
     with torch.no_grad():
-        time = torch.tensor(model.horizon / 2, dtype=torch.float64, device=model.device)
-        said = model(x, time).logits(torch.arange(model.length, device=model.device)).double()
+        said = model(noisy, time).logits(place.to(model.device)).double()
     likely = (said - said.logsumexp(1, keepdim=True)).clamp_min(-50)
     return digest({"says": [f"{value:.5g}" for value in likely.mean(1).tolist()]})[:12]
 

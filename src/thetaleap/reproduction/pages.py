@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class Job:
     progress: bool | None
     full: bool = False
     """Draw until every claim is decided, and keep what was drawn: see `looks`."""
+    began: float = field(default_factory=time.monotonic)
 
     def bar(self, label: str, work: float) -> AbstractContextManager[Callable[..., None]]:
         """A progress bar. The work begins here, and so the folder is made."""
@@ -100,6 +102,7 @@ def _templates() -> Environment:
     )
     made.filters |= {"listing": lambda items: figures.listing(list(items)), "number": figures.number}
     made.filters |= {"runs": figures.runs, "raw": lambda text: f"\f{text}\f"}
+    made.tests |= {"contains_none": lambda keys: None in keys}
     made.globals |= {"version": __version__, "shown": shown, "UNUSUAL": UNUSUAL}
     return made
 
@@ -176,7 +179,8 @@ def publish(
     """Write ``name.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder; `more` files are there already."""
     settings = {**settings, "seed": job.seed, "solvers": {one["method"]: one["solver"] for one in study.rows}}
     told |= {"settings": settings, "claims": claims}
-    value = {"experiment": name, "version": __version__, "settings": settings, "rows": study.written}
+    value = {"experiment": name, "version": __version__, "full": job.full, "settings": settings, "rows": study.written}
+    value |= {"minutes": round((time.monotonic() - job.began) / 60, 1)}
     value |= {"claims": [asdict(claim) for claim in claims], **(card or {})}
     files = [
         figures.write_text(job.folder / f"{name}.md", describe(name, study, columns, page=True, **told)),

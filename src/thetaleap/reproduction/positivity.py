@@ -27,6 +27,7 @@ from ..sampling import DELTA, sample
 from ..solvers import Solver, Trapezoidal
 from ..solvers.base import Step
 from . import paper
+from .looks import fingerprint
 from .methods import MINE, RK
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
@@ -95,7 +96,7 @@ def run(
             told = {"model": name, "solver": repr(solver), "nfe": nfe}
             rows.append(row(method, **told, **shares(network, solver, nfe, num, job.seed), **_published(method, nfe)))
             advance(nfe)
-    settings = {"model": name, "num": num, "length": network.length, "budgets": wanted}
+    settings = {"model": name, "weights": fingerprint(network), "num": num, "length": network.length, "budgets": wanted}
     study = Study.of("positivity", rows)
     part = Panel(study, "positive", "positive extrapolated intensities, %", published="paper")
     least = min((one for one in study.rows if one["method"] == HALVES[1]), key=lambda one: one["positive"])

@@ -81,8 +81,14 @@ class Claim:
     """Whose rows are compared."""
     samples: int | None = None
     """Of the smallest row, when the verdict fell."""
+    short: str = ""
+    """What the paper says, in a few words."""
     command: str = ""
     """What decides it, where that takes published weights."""
+    evaluations: float | None = None
+    """Of the network, that the command takes at most."""
+    flops: float | None = None
+    """Of one of them."""
 
 
 @dataclass(frozen=True)
@@ -99,20 +105,23 @@ def judge(study: Study, name: str, known: Collection[str] = (), where: str = "",
     found, and `told` fills in words."""
     made = []
     for entry in data("claims")[name]:
-        words = {key: value.format(**told) if isinstance(value, str) else value for key, value in entry.items()}
+        words: dict[str, Any] = {
+            key: value.format(**told) if isinstance(value, str) else value for key, value in entry.items()
+        }
         words |= {key: float(words[key]) for key in NUMBERS if key in words}
         paper, needs, otherwise = words.pop("paper"), words.pop("needs", None), words.pop("otherwise", "")
-        command = words.pop("command", "")
+        short = words.pop("short", paper)
+        effort = {key: words.pop(key) for key in ("command", "evaluations", "flops") if key in words}
         if needs is not None and needs not in known:
-            made.append(Claim(paper, "needs weights", otherwise, command=command))
+            made.append(Claim(paper, "needs weights", otherwise, short=short, **effort))
             continue
         rule = words.pop("rule", None)
         if rule is None:  # with the weights the figures stand in the table, beside the paper's
             continue
         claim = RULES[rule](study, **words)
         counts = [one["num"] for one in study.rows if one["method"] in claim.methods and one["num"]]
-        told_where = where if claim.evidence else ""
-        made.append(replace(claim, paper=paper, found=f"{told_where}{claim.found}", samples=min(counts, default=None)))
+        found = f"{where if claim.evidence else ''}{claim.found}"
+        made.append(replace(claim, paper=paper, short=short, found=found, samples=min(counts, default=None)))
     return made
 
 

@@ -77,12 +77,13 @@ def run(
     """
     network, name = _model(model)
     shaped, few = tempered(network, temperature), job.num or NUM
-    free = (questions(problems(few, held_out=True), network.length) == FREE).sum(1)
+    first = questions(problems(few, held_out=True), network.length)
+    free = (first == FREE).sum(1)
     usual, most = round(float(free.double().mean())), int(free.max())
     given = sorted(set(budgets_by_ratio(usual) if budgets is None else budgets))
     require(min(given, default=0) > 0, "budgets", given, "give at least one, of at least 1")
     cells = [Cell(m, n, few, n or usual) for m in SOLVERS for n in budgets_for(network, SOLVERS[m], given, most)]
-    weights, written = fingerprint(network), dict[Cell, list[Row]]()
+    weights, written = fingerprint(network, first[0]), dict[Cell, list[Row]]()
 
     def measure(cell: Cell, num: int) -> Row:
         asked, solver = problems(num, held_out=True), SOLVERS[cell.method]
@@ -102,6 +103,7 @@ def run(
         keys = {"method": cell.method, "nfe": cell.nfe}
         written[cell] = [{**keys, "question": p.question, "result": p.result, "answer": text} for p, text in pairs]
         entries = {"model": name, "solver": repr(solver), "nfe": cell.nfe, "kind": look(cell.method).kind}
+        entries |= {"network": float(drawn.spent.double().mean())}
         entries |= {"ratio": None if cell.nfe is None else cell.nfe / usual}
         entries |= {"steps": steps_of(shaped, solver, cell.nfe, positions=int(lengths.max()))}
         share = {"accuracy": Accuracy.of(int(right.sum()), num), "_accuracy": resampled_mean(right).again}

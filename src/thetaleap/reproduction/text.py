@@ -132,6 +132,7 @@ def run(
         # after each, as the next may take hours
         write_lines(job.folder / "text-samples.jsonl", [one for some in kept.values() for one in some])
         entries = {"model": name, "solver": repr(solver), "nfe": cell.nfe, "kind": METHODS[cell.method].kind}
+        entries |= {"network": float(drawn.spent.double().mean())}
         entries |= {"ratio": None if cell.nfe is None else cell.nfe / network.length}
         entries |= {"rounds": float(drawn.rounds.double().mean())} if solver == "exact" else {}
         return row(

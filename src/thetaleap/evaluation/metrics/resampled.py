@@ -27,6 +27,8 @@ RESAMPLES = 400
 """The standard error is then known to 3.5%."""
 BLOCK = 1024
 """Samples whose weights are made together."""
+AT_ONCE = 20
+"""Resamples of features that are held in memory together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +91,14 @@ def resampled_frechet(
     """
     require(len(features) > 2, "features", tuple(features.shape), "give at least three samples")
     x = features.detach().to("cpu", torch.float64)
-    often = torch.from_numpy(weights(len(x)))
-    again = []
-    for weight in often.T:
-        total = weight.sum()
-        own = (weight @ x) / total
-        rest = x - own
-        again.append(frechet_distance(own, (rest * weight.unsqueeze(1)).T @ rest / (total - 1), mean, cov))
-    return Resampled(frechet_distance(*statistics(x), mean, cov), np.array(again), len(x))
+    values, vectors = torch.linalg.eigh(cov)
+    root, again = vectors * values.clamp_min(0).sqrt() @ vectors.T, []
+    for often in torch.from_numpy(weights(len(x))).T.split(AT_ONCE):
+        total = often.sum(1, keepdim=True)
+        own = often @ x / total  # the mean of each resample
+        second = torch.einsum("rn,nv,nw->rvw", often, x, x)
+        covs = (second - total.unsqueeze(2) * own.unsqueeze(2) * own.unsqueeze(1)) / (total.unsqueeze(2) - 1)
+        cross = torch.linalg.eigvalsh(root @ covs @ root).clamp_min(0).sqrt().sum(1)
+        traces = covs.diagonal(dim1=1, dim2=2).sum(1) + cov.trace()
+        again.append((own - mean).square().sum(1) + traces - 2 * cross)
+    return Resampled(frechet_distance(*statistics(x), mean, cov), torch.cat(again).numpy(), len(x))
