@@ -105,6 +105,7 @@ class Measure:
         made = {
             "distance": resampled_frechet(features, self.mean, self.cov),
             "bias": distance.bias,
+            "accuracy": None,
             "precision": None if sharp is None else sharp.precision,
             "recall": None if sharp is None else sharp.recall,
         }

@@ -6,7 +6,7 @@ drawn further, so that rows end with different numbers of samples.
 
 A true claim gets six chances to be said to differ, where a single look gives it one. So the probability is at most six
 times that of `rules` for each row that is compared: 0.81% in one direction and 1.6% in both. Looks at the same samples
-depend on each other, which makes it less: half of that where the truth is on the edge, and next to nothing beyond it.
+depend on each other, which makes it 0.67% and 1.3% where the truth is on the edge, and next to nothing beyond it.
 
 What was drawn is kept in files, and is not drawn again: a run that was stopped goes on where it was.
 """

@@ -57,7 +57,6 @@ class Subject:
     name: str
     figure: str
     by: str
-    model: Network
     told: Callable[[int, int], Denoiser]
     """The model for samples from a number on."""
     measure: Callable[[torch.Tensor], dict[str, Any]]
@@ -92,7 +91,7 @@ def run(
     manner = {"seed": job.seed, "batch_size": batch_size, "delta": DELTA, "progress": False}
     rows, claims = [], []
     for one in subjects:
-        weights = fingerprint(one.model)
+        weights = fingerprint(one.told(0, 1))
 
         def row_of(cell: Cell, num: int, one: Subject = one, weights: str = weights) -> Row:
             solver = pick(cell.method, theta=cell.theta or 0.5)[cell.method]
@@ -116,7 +115,7 @@ def run(
         claims += found
     study, figures = Study.of("theta", rows), {s.name: s.figure for s in subjects}
     told = {s.name: {"figure": s.figure, "by": s.by, "num": s.num, "budgets": s.budgets} for s in subjects}
-    settings = {"thetas": order, "models": told, "weights": {s.name: fingerprint(s.model) for s in subjects}}
+    settings = {"thetas": order, "models": told, "weights": {s.name: fingerprint(s.told(0, 1)) for s in subjects}}
     return publish(job, "theta", study, settings, claims, drawing(study, figures, claims), columns=COLUMNS)
 
 
@@ -137,13 +136,13 @@ def subject_of(
             classes = network.classes
             return network if classes is None else guided(network, 0.0, torch.arange(first, first + count) % classes)
 
-        return Subject(name, figure, "a classifier of digits", network, told, _distance, num, wanted)
+        return Subject(name, figure, "a classifier of digits", told, _distance, num, wanted)
     critic = critic_of(name, judge, device)
 
     def measure(x: torch.Tensor) -> dict[str, Any]:
         return figures_of(critic, texts_of(network, x))
 
-    return Subject(name, figure, critic.name, network, lambda first, count: network, measure, num, wanted)
+    return Subject(name, figure, critic.name, lambda first, count: network, measure, num, wanted)
 
 
 def _distance(x: torch.Tensor) -> dict[str, Any]:
