@@ -102,7 +102,15 @@ def tables(folder: Path, verdicts: list[str], full: bool = True) -> Path:
     write_csv(folder / "claims.csv", [{"command": None, "evaluations": None, "flops": None, **one} for one in claims])
     about = {"minutes": 3.0, "full": full, "seed": 0, "models": "m 123", "version": "0.1.0"}
     write_csv(folder / "runs.csv", [{"experiment": "text", **about}])
-    row = {"nfe": 8, "num": 64, "network": 4.0, "perplexity": 12.34, "perplexity_se": 0.5, "entropy": 4.0}
+    row = {
+        "nfe": 8,
+        "ratio": 0.0625,
+        "num": 64,
+        "network": 4.0,
+        "perplexity": 12.34,
+        "perplexity_se": 0.5,
+        "entropy": 4.0,
+    }
     rows = [{"method": "tau-leaping", "kind": "paper", **row}, {"method": "thetaleap auto", "kind": "ours", **row}]
     write_csv(folder / "text.csv", [*rows, {**rows[0], "method": "first-hitting", "nfe": None}])
     return folder
@@ -119,6 +127,8 @@ def test_the_page_of_tables(tmp_path: Path) -> None:
     assert "one look only" not in page
     assert "| *thetaleap auto* | 12.34 ± 0.50 | - |" in page
     assert "| first-hitting | - | 12.34 ± 0.50 |" in page
+    line = "| text, perplexity | 8 | 0.062 | - | 12.34 ± 0.50 | 12.34 ± 0.50 | thetaleap auto |"
+    assert line in page, "the paper's method has no row, our advice has one"
     # 3.6e6 evaluations, of which the network ran for half, of 1e11 operations at 0.4 * 312e12 a second
     assert "| `thetaleap reproduce text` | 3.6e+06 | 0.4 |" in page
     assert "one look only" in page_of(tables(tmp_path / "once", ["agrees"], full=False))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -136,10 +137,40 @@ def page_of(tables: Path) -> str:
         name: [_wide(found[name], figure, READ[name][1]) for figure in READ[name][0]] for name in known if name in READ
     }
     told = {"claims": claims, "counts": counts, "runs": runs, "shown": wide, "share": share}
-    told |= {"legacy": found.get("legacy", [])}
+    told |= {"legacy": found.get("legacy", []), "advice": advice(found)}
     told |= {"groups": [(name, own) for name in known if (own := [c for c in claims if c["experiment"] == name])]}
     names = {"AUTO": AUTO, "EXACT": EXACT, "MINE": MINE, "SAFE": SAFE}
     return render("paper.md.j2", gpu=GPU, looks=LOOKS, names=names, **told)
+
+
+PAIRS = {"text": ("perplexity", MINE), "images": ("distance", f"{MINE} (1/3)"), "sums": ("accuracy", SAFE)}
+"""For tables that have our advice in them, what it is measured by, and the paper's method."""
+
+
+def advice(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """By table and budget: the paper's method, our advice, and the best of ours.
+
+    The best has the smallest distance or the most right; of text, the perplexity nearest to that of exact sampling.
+    """
+    made: list[Row] = []
+    for name, (figure, theirs) in PAIRS.items():
+        own = [one for one in tables.get(name, []) if one.get(figure) is not None]
+        exact = next((one[figure] for one in own if one["method"] == EXACT), None)
+        for nfe in sorted({int(one["nfe"]) for one in own if one["nfe"]}):
+            here = {one["method"]: one for one in own if one["nfe"] == nfe}
+            ours = [one for one in here.values() if one["kind"] == "ours"]
+            if AUTO not in here or not ours or (figure == "perplexity" and exact is None):
+                continue
+            off = {"perplexity": lambda v, exact=exact: abs(math.log(v / exact)), "accuracy": lambda v: -v}
+            best = min(ours, key=lambda one: off.get(figure, float)(one[figure]))
+            told = [
+                shown(one, figure, 100 if figure == "accuracy" else 1) if one else "-"
+                for one in (here.get(theirs), here[AUTO], best)
+            ]
+            ratio = here[AUTO].get("ratio")
+            line = {"experiment": name, "figure": figure, "nfe": nfe, "ratio": ratio, "best": best["method"]}
+            made.append(line | dict(zip(("paper", "auto", "ours"), told, strict=True)))
+    return made
 
 
 def run_share(tables: Mapping[str, Sequence[Row]]) -> float:
