@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules paper clean
 
 setup: $(READY)
 
@@ -15,6 +15,13 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/thetaleap demo
+
+# the paper's claims, drawn until they are decided: hours; type it again to go on where it stopped
+paper: $(READY)
+	$(BIN)/thetaleap reproduce all --full --out runs/paper
+	mkdir -p docs/paper
+	cp runs/paper/paper.md docs/paper.md
+	cp runs/paper/paper/*.csv docs/paper/
 
 test: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal

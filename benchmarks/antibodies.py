@@ -8,7 +8,7 @@
 
 `draw` writes the samples of each contender, budget and round to runs/antibodies, `score` the pseudo-likelihoods beside
 them (and, where iglm is installed, its opinion); both leave what is there, so that they may be stopped and started
-again. `report` prints the tables, and writes them and the figure. Every contender is charged for every evaluation, and
+again. `report` prints the tables, and writes them and the figure; `redraw` makes the figure in docs from the tables there. Every contender is charged for every evaluation, and
 compared with exact any-order sampling of the same network, one position per evaluation.
 """
 
@@ -29,6 +29,7 @@ import torch
 
 import thetaleap as tl
 from thetaleap.control import Method
+from thetaleap.evaluation.figures import budget_axis, direct_labels, panels, write_png
 from thetaleap.evaluation.judges.iglm import iglm
 from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.evaluation.metrics.sequences import (
@@ -70,7 +71,21 @@ CONTENDERS: dict[str, Method] = {
     # two blocks, of 45 free positions each
     "semi-autoregressive": tl.SemiAutoregressive(block_length=75),
 }
+DRAWN = {
+    "tau-leaping": "#0072B2",
+    "tweedie": "#CC79A7",
+    "trapezoidal-reject": "#D55E00",
+    "exponential-trapezoidal": "#56B4E9",
+    BASE: "#000000",
+    "multistep-low-discrepancy": "#009E73",
+}
+"""In the figure."""
+FAR = ("parallel-decoding", "semi-autoregressive")
+"""Whose law is another, and whose distances would hide those of the others."""
 FOLDER = Path("runs/antibodies")
+PAGE = Path("docs/antibodies.md")
+HEADINGS = {"sapiens-vh": "Sapiens", "antiberty": "AntiBERTy"}
+"""Of the page."""
 
 
 def load(name: str) -> Any:
@@ -269,45 +284,72 @@ def report(names: list[str]) -> None:
         text += ["", "-log p under IgLM", "", by_budget(found, ("judge",), 1, 2)]
         (FOLDER / f"{name}.md").write_text("\n".join(text) + "\n")
         print("\n".join(text), flush=True)
-    figure(every)
+    figure({name: pairs_of(found) for name, found in every.items()}, FOLDER / "antibodies.png")
 
 
-def figure(every: dict[str, list[Row]]) -> None:
-    """Distance in pairs against evaluations, with standard errors."""
-    import matplotlib
+Pairs = dict[str, dict[int, Measured]]
+"""Distance of pairs in thousandths, by contender and budget."""
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
-    fig, axes = plt.subplots(1, len(every), figsize=(5.2 * len(every), 4.2), squeeze=False)
-    colours = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
-    for axis, (name, found) in zip(axes[0], every.items(), strict=True):
-        for n, who in enumerate(CONTENDERS):
-            own = [(row.budget, row.pairs) for row in found if row.who == who and row.pairs is not None]
-            x, y = [budget * 1.012 ** (n - 6) for budget, _ in own if budget], [pairs for _, pairs in own]
-            axis.errorbar(
-                x,
-                [p.value for p in y],
-                [p.error for p in y],
-                label=who,
-                color=colours[n],
-                marker=".",
-                lw=1.2,
-                capsize=1.5,
-            )
-        axis.axhline(0, color="black", lw=0.6)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("symlog", linthresh=1e-3 if name != "antiberty" else 1e-2)
-        axis.set_xticks(sorted(BUDGETS), map(str, sorted(BUDGETS)))
-        axis.set(title=name, xlabel="evaluations per sample", ylabel="squared distance of pair frequencies")
-    axes[0][-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    fig.tight_layout()
-    fig.savefig(FOLDER / "antibodies.png", dpi=72)
+def figure(every: dict[str, Pairs], path: Path) -> None:
+    """Distance of pairs against evaluations, in bands of a standard error: six contenders; the tables have all."""
+    figure, [axes] = panels(6.4 * len(every), 4.4, 1, len(every))
+    for panel, (name, found) in zip(axes, every.items(), strict=True):
+        ends = {}
+        for who, colour in DRAWN.items():
+            own = sorted(found[who].items())
+            at, values = [budget for budget, _ in own], [one.value for _, one in own]
+            low, high = ([one.value + sign * one.error for _, one in own] for sign in (-1, 1))
+            panel.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
+            panel.plot(at, values, color=colour, marker="o", markersize=3.5, linewidth=1.5)
+            ends[who] = at[-1], values[-1]
+        panel.axhline(0, color="0.35", linewidth=1)
+        budget_axis(panel, sorted({budget for own in found.values() for budget in own}), "evaluations per sample")
+        panel.set_ylabel("distance of pair frequencies, thousandths")
+        far = {who: [one.value for one in found[who].values()] for who in FAR}
+        told = "; ".join(f"{who} {min(own):.0f} to {max(own):.0f}" for who, own in far.items())
+        panel.set_title(f"{name}\noff the scale: {told}", fontsize=9)
+        direct_labels(panel, ends, DRAWN)
+    figure.suptitle(takeaway(every), fontsize=11, fontweight="bold")
+    write_png(path, figure)
+
+
+def takeaway(every: dict[str, Pairs]) -> str:
+    """At the smallest budget of the model whose figures are known best."""
+    name, found = min(every.items(), key=lambda item: min(one.error for one in item[1][BASE].values()))
+    least = min(found[BASE])
+    ours, theirs = found[BASE][least], found["trapezoidal-reject"][least]
+    return (
+        f"{name}, {least} evaluations: {BASE} is {ours.value:.1f} ± {ours.error:.1f} from exact sampling, "
+        f"the paper's Trapezoidal {theirs.value:.1f} ± {theirs.error:.1f}"
+    )
+
+
+def pairs_of(found: list[Row]) -> Pairs:
+    """The figures of a run."""
+    made: Pairs = {}
+    for row in found:
+        if row.budget is not None and row.pairs is not None:
+            made.setdefault(row.who, {})[row.budget] = Measured(1000 * row.pairs.value, 1000 * row.pairs.error)
+    return made
+
+
+def pairs_on(page: Path, name: str) -> Pairs:
+    """The same, from the first table behind the heading that names the model."""
+    rest = page.read_text(encoding="utf-8").partition(f"\n### {HEADINGS[name]}\n")[2]
+    lines = rest.split("| solver |", 1)[1].splitlines()
+    budgets = [int(cell) for cell in lines[0].split("|") if cell.strip()]
+    made: Pairs = {}
+    for line in lines[2 : lines.index("")]:
+        who, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        numbers = [[float(part) for part in cell.split("±")] for cell in cells]
+        made[who.strip("`")] = {budget: Measured(*pair) for budget, pair in zip(budgets, numbers, strict=True)}
+    return made
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.antibodies", description=__doc__)
-    parser.add_argument("what", choices=["draw", "score", "report"])
+    parser.add_argument("what", choices=["draw", "score", "report", "redraw"])
     parser.add_argument("models", nargs="+")
     parser.add_argument("--first", type=int, default=0, help="the first round")
     parser.add_argument("--rounds", type=int, default=4)
@@ -325,6 +367,8 @@ def main() -> None:
             score(name, given.per_sample, given.judged)
     if given.what == "report":
         report(given.models)
+    elif given.what == "redraw":  # from the tables in the documents
+        figure({name: pairs_on(PAGE, name) for name in given.models}, PAGE.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -457,6 +457,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         ("reproduce toy", "runs/toy", {"num": None, "seed": 0, "progress": None}),
         ("reproduce toy --num 5 --seed 3 --out here/there", "here/there", {"num": 5, "seed": 3, "progress": None}),
+        ("reproduce toy --full", "runs/toy", {"num": None, "seed": 0, "progress": None, "full": True}),
         ("demo", "runs/demo", {"seed": 0, "progress": None}),
         ("demo --seed 3 --out there", "there", {"seed": 3, "progress": None}),
     ],

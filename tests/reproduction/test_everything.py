@@ -9,9 +9,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from pandas import read_csv
 
 from thetaleap.evaluation.figures import write_csv
 from thetaleap.reproduction import everything, toy, uniformization
+from thetaleap.reproduction.everything import page_of
+from thetaleap.reproduction.paper import data
 from thetaleap.reproduction.rules import VERDICTS, Claim, Report
 
 
@@ -51,6 +54,13 @@ def test_a_page_of_two_experiments(tmp_path: Path) -> None:
     assert {claim["verdict"] for claim in claims} <= set(VERDICTS)
     assert (tmp_path / "toy" / "toy.csv").is_file()
     assert "2 experiments" in report.text
+    assert (tmp_path / "paper.md").read_text(encoding="utf-8") == page_of(tmp_path / "paper"), "from the tables alone"
+    assert {file.name for file in (tmp_path / "paper").iterdir()} == {
+        "claims.csv",
+        "runs.csv",
+        "toy.csv",
+        "uniformization.csv",
+    }
     quadratic = next(claim for claim in report.claims if "quadratically" in claim.paper)
     slope = float(re.findall(r"theta-Trapezoidal (-\d\.\d\d)", quadratic.found)[0])
     assert (quadratic.verdict == "agrees") == (abs(slope + 2) <= 0.3)
@@ -76,6 +86,68 @@ def test_long_tables_are_cut_and_numbers_shortened(tmp_path: Path) -> None:
     assert "40 more rows" in text
     assert "0.33333<" in text
     assert 'class="differs"' in text
+
+
+# --- the page in the documents
+
+DOCS = Path(__file__).parents[2] / "docs"
+CLAIM = {"paper": "A is below B", "short": "A below B", "found": "it is", "number": "-1.0 ± 0.1", "samples": 64}
+OPEN = {"command": "thetaleap reproduce text", "evaluations": 3.6e6, "flops": 1e11}
+
+
+def tables(folder: Path, verdicts: list[str], full: bool = True) -> Path:
+    """Those of a run, with claims that have these verdicts."""
+    folder.mkdir()
+    claims = [{"experiment": "text", **CLAIM, "verdict": v, **(OPEN if v == "needs weights" else {})} for v in verdicts]
+    write_csv(folder / "claims.csv", [{"command": None, "evaluations": None, "flops": None, **one} for one in claims])
+    about = {"minutes": 3.0, "full": full, "seed": 0, "models": "m 123", "version": "0.1.0"}
+    write_csv(folder / "runs.csv", [{"experiment": "text", **about}])
+    row = {
+        "nfe": 8,
+        "ratio": 0.0625,
+        "num": 64,
+        "network": 4.0,
+        "perplexity": 12.34,
+        "perplexity_se": 0.5,
+        "entropy": 4.0,
+    }
+    rows = [{"method": "tau-leaping", "kind": "paper", **row}, {"method": "thetaleap auto", "kind": "ours", **row}]
+    write_csv(folder / "text.csv", [*rows, {**rows[0], "method": "first-hitting", "nfe": None}])
+    return folder
+
+
+def test_the_page_of_tables(tmp_path: Path) -> None:
+    verdicts = ["agrees", "differs", "level", "undecided", "needs weights"]
+    page = page_of(tables(tmp_path / "paper", verdicts))
+    assert page.startswith("# The paper, claim by claim")
+    for verdict in verdicts:
+        assert f"**1 {verdict}**" in page
+    assert "of 5 claims" in page
+    assert "| text: A below B | **agrees** | -1.0 ± 0.1 | text: A below B | **differs** | -1.0 ± 0.1 |" in page
+    assert "one look only" not in page
+    assert "| *thetaleap auto* | 12.34 ± 0.50 | - |" in page
+    assert "| first-hitting | - | 12.34 ± 0.50 |" in page
+    line = "| text, perplexity | 8 | 0.062 | - | 12.34 ± 0.50 | 12.34 ± 0.50 | thetaleap auto |"
+    assert line in page, "the paper's method has no row, our advice has one"
+    # 3.6e6 evaluations, of which the network ran for half, of 1e11 operations at 0.4 * 312e12 a second
+    assert "| `thetaleap reproduce text` | 3.6e+06 | 0.4 |" in page
+    assert "one look only" in page_of(tables(tmp_path / "once", ["agrees"], full=False))
+
+
+def test_the_page_in_the_documents_is_made_of_the_tables_beside_it() -> None:
+    assert (DOCS / "paper.md").read_text(encoding="utf-8") == page_of(DOCS / "paper")
+    claims = read_csv(DOCS / "paper" / "claims.csv")
+    assert sum(claims["verdict"] == "needs weights") <= 10
+    assert set(claims["verdict"]) <= set(VERDICTS)
+
+
+def test_at_most_ten_claims_need_weights() -> None:
+    """Whatever is run: the others have rules that may decide them here."""
+    entries = [entry for some in data("claims").values() for entry in some]
+    needy = [entry for entry in entries if "needs" in entry]
+    assert len(needy) <= 10
+    assert all(entry["command"].startswith("thetaleap reproduce ") and entry["evaluations"] for entry in needy)
+    assert all("rule" in entry for entry in entries if "needs" not in entry)
 
 
 def test_too_few_samples_are_refused_at_once(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_files_agree(ran: tuple[Report, Path]) -> None:
     names = ["text-samples.jsonl", "text.csv", "text.json", "text.md", "text.png"]
     assert sorted(path.name for path in report.files) == names == sorted(path.name for path in folder.iterdir())
     rows, card = rows_of(folder, "text"), json.loads((folder / "text.json").read_text())
-    wanted = [("first-hitting", "")]
-    wanted += [(m, str(n)) for m in USED + LEGACY if m != "first-hitting" for n in BUDGETS]
+    any_budget = ("first-hitting", "exact in few rounds")
+    wanted = [(m, n) for m in USED + LEGACY for n in ([""] if m in any_budget else [str(n) for n in BUDGETS])]
     assert [(row["method"], row["nfe"]) for row in rows] == wanted
     page = (folder / "text.md").read_text()
     for row, entry in zip(rows, card["rows"], strict=True):
@@ -97,6 +97,7 @@ def test_figures_are_those_of_the_law(ran: tuple[Report, Path]) -> None:
         value, error = float(row["perplexity"]), float(row["perplexity_se"])
         assert float(row["bits"]) == pytest.approx(math.log2(value))
         assert float(row["bits_se"]) == pytest.approx(math.log2(1 + error / value), rel=0.05)
+        assert row["ratio"] == (str(int(row["nfe"]) / LENGTH) if row["nfe"] else "")
         if row["kind"] != "legacy" and row["method"] not in SUREST:
             assert abs(value - likely()) < ALARM * error
         budget = int(row["nfe"]) if row["nfe"] else LENGTH
@@ -109,14 +110,17 @@ def test_figures_are_those_of_the_law(ran: tuple[Report, Path]) -> None:
 def test_what_is_said(ran: tuple[Report, Path]) -> None:
     report, said = ran[0], " ".join(ran[0].text.split())
     assert "Text of the model given, 40 samples of 24 tokens in each row" in said
+    assert "thetaleap auto" in said
+    assert "Of our methods the nearest to exact sampling" in said
     assert "Semi-AR is in blocks of 6." in said, "four blocks, as the smallest budget has four steps"
     verdict = {claim.paper: claim.verdict for claim in report.claims}
     assert verdict["Euler and Tweedie tau-leaping perform similarly"] == "agrees"
     figures = [claim for claim in report.claims if claim.paper.startswith("the figures themselves")]
-    assert [claim.verdict for claim in figures] == ["cannot be checked here"] * 3
-    assert all("needs RADD's weights and the judge, as in --model radd:FOLDER" in claim.found for claim in figures)
+    assert [claim.verdict for claim in figures] == ["needs weights"] * 3
+    assert all("needs RADD's weights and the judge" in claim.found for claim in figures)
+    assert all(claim.command.startswith("thetaleap reproduce text --model radd:FOLDER") for claim in figures)
     trapezoidal = next(claim for claim in report.claims if "than Euler" in claim.paper)
-    assert trapezoidal.verdict == "cannot be checked here", "all draw the same law"
+    assert trapezoidal.verdict == "level", "all draw the same law"
     assert "indistinguishable from Euler at 4 and 9" in trapezoidal.found
 
 
@@ -124,7 +128,7 @@ def test_without_masks(tmp_path: Path) -> None:
     given: dict[str, Any] = {"model": letters(tl.Uniform(4)), "judge": unigrams(), "num": 4, "progress": False}
     report = text.run(tmp_path, budgets=(4,), **given)
     known = {row["method"] for row in rows_of(tmp_path, "text")}
-    assert {"theta-Trapezoidal", "multistep", "Tweedie tau-leaping"} < known
+    assert {"theta-Trapezoidal", "thetaleap auto", "Tweedie tau-leaping"} < known
     assert not {"first-hitting", "parallel decoding", "low discrepancy"} & known
     assert "Not for this model, which has no masks: first-hitting" in " ".join(report.text.split())
     with pytest.raises(ValueError, match="legacy=True: is for masked models"):
@@ -138,7 +142,7 @@ def row(method: str, nfe: int | None, value: float, entropy: float = 7.0, error:
     """Perplexity with its error, and bits per token as these give it."""
     figures = {"perplexity": Measured(value, error), "bits": Measured(math.log2(value), error / value / math.log(2))}
     figures |= {"entropy": Measured(entropy, 0.01), "repetition": Measured(0.0, 0.0)}
-    told = {"kind": "paper", "paper_gpt2": None, "paper_llama": None, "paper_entropy": None, "num": 10}
+    told = {"kind": "paper", "ratio": None, "paper_gpt2": None, "paper_llama": None, "paper_entropy": None, "num": 10}
     return made(method, nfe=nfe, evaluations=float(nfe or 1024), **told | figures | more)
 
 
@@ -158,7 +162,7 @@ def test_verdicts_follow_the_numbers() -> None:
         "per token (at 32: theta-Trapezoidal 5.322 ± 0.036, entropy 7.00; tau-leaping 5.358 ± 0.035, entropy 7.00); over all budgets"
     )
     assert found([*clear, row(own, 64, 50), row(other, 64, 30)], words).verdict == "differs"
-    assert found([row(own, 16, 50), row(other, 16, 51)], words).verdict == "cannot be checked here"
+    assert found([row(own, 16, 50), row(other, 16, 51)], words).verdict == "undecided"
     assert found([row(own, 16, 50)], words).found == "this run has not both; they are for masked models"
     assert found([row("Euler", 16, 9), row("Tweedie tau-leaping", 16, 20)], "perform similarly").verdict == "differs"
     # the paper's table: theta-RK-2 is above tau-leaping
@@ -175,14 +179,17 @@ def test_budgets_together_and_margins() -> None:
     assert found([*level("theta-Trapezoidal", 4.8), *euler], words).verdict == "agrees"
     assert found([*level("theta-Trapezoidal", 5.2), *euler], words).verdict == "differs"
     unsure = found([*level("theta-Trapezoidal", 4.9), *euler], words)
-    assert unsure.verdict == "cannot be checked here"
-    assert unsure.found.endswith("; over all budgets -0.100 ± 0.042; more samples may tell")
+    assert unsure.verdict == "undecided"
+    assert unsure.found.endswith(
+        "; over all budgets -0.100 ± 0.042 bits per token; what is below 0.05 does not matter; more samples may tell"
+    )
+    assert unsure.number == "-0.100 ± 0.042 bits per token"
     # the paper has 52.4 against 86.3: 0.72 bits
     both, words = [*euler, *level("Tweedie tau-leaping", 5.1)], "tau-leaping beats Euler and Tweedie"
     assert found([*level("tau-leaping", 4.3), *both], words).verdict == "agrees"
     level_with = found([*level("tau-leaping", 5.0), *both], words)
     assert level_with.verdict == "differs"
-    assert level_with.found.endswith("over all budgets -0.050 ± 0.037, where the paper has -0.72")
+    assert level_with.found.endswith("over all budgets -0.050 ± 0.037 bits per token, where the paper has -0.72")
 
 
 def test_exact_sampling_and_entropy() -> None:
@@ -191,10 +198,10 @@ def test_exact_sampling_and_entropy() -> None:
     for words in ("than exact sampling (FHS)", "is then below that of exact sampling"):
         assert found([exact, low], words).verdict == "agrees"
         assert found([exact, same], words).verdict == "differs"
-        assert found([low], words).verdict == "cannot be checked here"
+        assert found([low], words).verdict == "undecided"
     unsure = row("theta-Trapezoidal", 1024, 90, 7.0, error=30.0, entropy_se=0.3)
     for words in ("than exact sampling (FHS)", "is then below that of exact sampling"):
-        assert found([exact, unsure], words).verdict == "cannot be checked here", "both 0 and the margin are possible"
+        assert found([exact, unsure], words).verdict == "undecided", "both 0 and the margin are possible"
     said = sentences([exact, row("Euler", 16, 150, 7.9), low])
     assert "- At 16 evaluations Euler has the lowest perplexity, 150.0 ± 1.0 (entropy 7.900 ± 0.010)." in said
     assert "- In both indistinguishable from it: none." in said
@@ -205,7 +212,15 @@ def test_exact_sampling_and_entropy() -> None:
 
 def sentences(rows: list[Row]) -> str:
     """All that the page says of rows."""
-    settings = {"model": "m", "judge": "j", "length": 24, "num": 10, "block": 2, "reference": None, "left out": []}
+    settings = {
+        "model": "m",
+        "judge": "j",
+        "length": 24,
+        "num": {"a": 10},
+        "block": 2,
+        "reference": None,
+        "left out": [],
+    }
     study = Study.of("text", rows)
     told = facts(study, settings) | {"claims": [], "settings": settings}
     return " ".join(describe("text", study, COLUMNS, **told).split())
@@ -219,9 +234,9 @@ def test_the_paper_s_own_model() -> None:
     far = [row("Euler", 128, 190, paper_gpt2=86.276)]
     assert found(far, "GPT-2 large (the full table", **told).verdict == "differs"
     unsure = [row("Euler", 128, 90, error=4.0, paper_gpt2=86.276)]
-    assert found(unsure, "GPT-2 large (the full table", **told).verdict == "cannot be checked here"
-    assert found(near, "LLaMA 3 8B", **told).verdict == "cannot be checked here"
-    assert found(near, "unigram entropy", **told | {"judge": "llama-3-8b"}).verdict == "cannot be checked here"
+    assert found(unsure, "GPT-2 large (the full table", **told).verdict == "undecided"
+    assert found(near, "LLaMA 3 8B", **told).verdict == "needs weights"
+    assert found(near, "unigram entropy", **told | {"judge": "llama-3-8b"}).verdict == "undecided"
     both = [row("Euler", 128, 90, 7.4, paper_entropy=7.446, paper_llama=91.051)]
     assert found(both, "unigram entropy", **told | {"judge": "llama-3-8b"}).verdict == "agrees"
 
@@ -232,18 +247,20 @@ def test_judges_and_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "installed", lambda *names: False)
     with pytest.raises(ValueError, match=r"judge=None: say who judges the text of radd:folder: smollm2 \(a package"):
         critic_of("radd:folder", None)
-    assert budgets_of(letters(length=100), None) == [16, 32, 64]
+    assert budgets_of(letters(length=128), None) == [2, 4, 8, 16, 32, 64, 128]
+    assert budgets_of(letters(length=1024), None) == list(paper.NFES), "the paper's own"
+    assert budgets_of(letters(length=8), None) == [1, 2, 4, 8]
     assert budgets_of(letters(), [9, 4, 4]) == [4, 9]
-    with pytest.raises(ValueError, match="budgets=None: give at least one; the model has 8 positions"):
-        budgets_of(letters(length=8), None)
+    with pytest.raises(ValueError, match=r"budgets=\[\]: give at least one; the model has 8 positions"):
+        budgets_of(letters(length=8), [])
 
 
 def test_more_samples_where_methods_differ(tmp_path: Path) -> None:
     given: dict[str, Any] = {"model": letters(length=32), "judge": unigrams(), "budgets": (16, 32)}
     text.run(tmp_path, progress=False, **given)
     counts = {(row["nfe"], row["num"]) for row in rows_of(tmp_path, "text")}
-    assert counts == {("", "24"), ("16", "64"), ("32", "32")}
-    assert "24 to 64 samples of 32 tokens" in (tmp_path / "text.md").read_text()
+    assert counts == {("", "32"), ("16", "64"), ("32", "32")}
+    assert "32 to 64 samples of 32 tokens" in (tmp_path / "text.md").read_text()
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -280,9 +297,9 @@ def test_positive_shares(tmp_path: Path) -> None:
     )
     assert [claim.verdict for claim in report.claims] == [
         "agrees",
-        "cannot be checked here",
+        "undecided",
         "differs",
-        "cannot be checked here",
+        "needs weights",
     ]
     assert "The paper: nearly all extrapolated intensities" in " ".join(report.text.split())
 
@@ -301,10 +318,10 @@ def test_positive_claims() -> None:
         return [claim.verdict for claim in positivity.claims_of(Study.of("p", rows), {"model": model})]
 
     assert verdicts(100, 100, 96, 99)[:3] == ["agrees", "agrees", "differs"]
-    assert verdicts(100, 98, 94, 94)[:3] == ["differs", "cannot be checked here", "agrees"]
+    assert verdicts(100, 98, 94, 94)[:3] == ["differs", "undecided", "agrees"]
     assert verdicts(90, 99, 99, 96)[:3] == ["agrees", "differs", "agrees"]
-    assert verdicts(99.9, 100, 95.1, 96)[0] == "cannot be checked here", "95 is within three standard errors"
-    assert verdicts(100, 100, 96, 99)[3] == "cannot be checked here"
+    assert verdicts(99.9, 100, 95.1, 96)[0] == "undecided", "95 is within three standard errors"
+    assert verdicts(100, 100, 96, 99)[3] == "needs weights"
     assert verdicts(100, 100, 96, 99, model="radd:folder")[3] == "agrees", "95.67 ± 4.8 and 99.43 ± 0.9"
     assert verdicts(100, 100, 96, 90, model="radd:folder")[3] == "differs"
 
@@ -323,7 +340,7 @@ def test_theta_on_text(tmp_path: Path) -> None:
     for one in rows:
         assert abs(float(one["perplexity"]) - likely()) < ALARM * float(one["perplexity_se"])
         assert 1 < float(one["entropy"]) < 2
-    assert [claim.verdict for claim in report.claims] == ["agrees", "agrees", "cannot be checked here"]
+    assert [claim.verdict for claim in report.claims] == ["agrees", "agrees", "level"], "all draw the same law"
     assert sorted(path.name for path in report.files) == ["theta.csv", "theta.json", "theta.md", "theta.png"]
     assert json.loads((tmp_path / "theta.json").read_text())["settings"]["thetas"] == [0.3, 0.8, 1.0]
     with pytest.raises(ValueError, match=r"theta=1\.2: must lie in \(0, 1\]"):
@@ -364,11 +381,7 @@ def test_theta_claims() -> None:
     assert verdicts([at(50, 0.2), at(60, 0.8), *flat]) == ["agrees", "agrees", "agrees"]
     assert verdicts([at(60, 0.2), at(50, 0.8), *flat]) == ["differs", "agrees", "differs"]
     steep = [at(70, 0.3, "theta-Trapezoidal"), at(50, 0.9, "theta-Trapezoidal")]
-    assert verdicts([at(50, 0.5), at(50, 0.8), *steep]) == [
-        "cannot be checked here",
-        "differs",
-        "cannot be checked here",
-    ]
+    assert verdicts([at(50, 0.5), at(50, 0.8), *steep]) == ["undecided", "differs", "undecided"]
     within, _, extrapolated = claims([at(60, 0.2), at(50, 0.8), *flat])
     assert within.found == (
         "digits: the best within is above the best of all at 16 in distance (at 16: theta-RK-2 (0.2) 60.0 ± 1.0; "

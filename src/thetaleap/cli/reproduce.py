@@ -34,6 +34,12 @@ def reproduce(
         int | None, typer.Option(help="How many samples, at least 1.", show_default="the experiment's own")
     ] = None,
     seed: Annotated[int, typer.Option(help=SEED)] = 0,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Draw until every claim is decided, for hours; type it again to go on after a stop."
+        ),
+    ] = False,
     model: Annotated[
         str | None, _asked("Another model: radd:SOURCE for text, maskgit: for images, llada: for gsm8k.")
     ] = None,
@@ -41,9 +47,7 @@ def reproduce(
         str | None, _asked("Who judges text: plays, smollm2, gpt2-large, llama-3-8b, a hub id or a folder.")
     ] = None,
     nfe: Annotated[str | None, _asked("Budgets in evaluations, with commas between.")] = None,
-    legacy: Annotated[
-        bool, _asked("Also draw as published code does, in float32 and with argmax at the end: text.", "--legacy")
-    ] = False,
+    legacy: Annotated[bool, _asked("Also draw as published code does: text and images.", "--legacy")] = False,
     data: Annotated[
         Path | None,
         _asked("GSM8K's test.jsonl; for images MNIST's idx file, for precision and recall.", metavar="FILE"),
@@ -68,7 +72,7 @@ def reproduce(
     Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, in 40 minutes:
     [cyan]thetaleap reproduce all[/]
     """
-    given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe")}
+    given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe", "full")}
     drawer = engine_of(given.pop("engine"), **{key: given.pop(key) for key in ENGINE_OPTIONS})
     from ..reproduction import EXPERIMENTS
 
@@ -92,6 +96,7 @@ def reproduce(
         value = engine if key == "sampler" else value
         require(key in EXPERIMENTS[name].options, asked, value, f"{name} takes no such option; leave it out")
     folder = require_folder(out or default_folder(name))
+    more |= {"full": True} if full else {}
     with nullcontext() if drawer is None else drawer.running():
         report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)
     print_report(report.text, report.files)

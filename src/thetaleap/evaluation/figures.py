@@ -75,10 +75,11 @@ def budget_axis(panel: Axes, budgets: Sequence[int], label: str = "evaluations p
 
 def direct_labels(panel: Axes, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
     """Names at the right, at the heights of the last points, pushed apart where they would overlap."""
-    low, high = (math.log(limit) for limit in panel.get_ylim())
+    scaled = math.log if panel.get_yscale() == "log" else float
+    low, high = (scaled(limit) for limit in panel.get_ylim())
     floor = -0.06
     for name, (_, y) in sorted(ends.items(), key=lambda item: item[1][1]):
-        floor = max((math.log(y) - low) / (high - low), floor + 0.055)
+        floor = max((scaled(y) - low) / (high - low), floor + 0.055)
         place = {"xycoords": "axes fraction", "annotation_clip": False, "va": "center", "fontsize": 8}
         panel.annotate(name, (1.02, floor), color=colours[name], **place)
 

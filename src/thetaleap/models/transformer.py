@@ -47,6 +47,7 @@ class Sizes:
         classes: number of labels that the condition tells; a network that has them takes one more for none.
         row: positions in a row of an image; a position's rotary position is then its row and its column, by turns.
         dropout: probability with which each entry that joins the residual stream is dropped while training.
+        causal: whether a position sees itself and those before it alone.
     """
 
     tokens: int
@@ -59,6 +60,7 @@ class Sizes:
     timed: bool = True
     classes: int | None = None
     row: int | None = None
+    causal: bool = False
 
     def __post_init__(self) -> None:
         require_count("tokens", self.tokens, least=2)
@@ -144,6 +146,7 @@ class Block(nn.Module):
         width, conditioned = sizes.hidden, sizes.cond_dim is not None
         self.heads = sizes.heads
         self.dropout = sizes.dropout
+        self.causal = sizes.causal
         # the order of registration is that of the lists of averaged parameters in published training files
         self.norm1 = Norm(width, bias=not conditioned)
         self.attn_qkv = nn.Linear(width, 3 * width, bias=False)
@@ -161,7 +164,7 @@ class Block(nn.Module):
 
     def _attend(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         q, k, v = self.attn_qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(_turn(q, turn), _turn(k, turn), v)
+        mixed = F.scaled_dot_product_attention(_turn(q, turn), _turn(k, turn), v, is_causal=self.causal)
         return self.attn_out(mixed.transpose(1, 2).flatten(2))
 
     def _add(self, x: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:

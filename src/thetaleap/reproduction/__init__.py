@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 
-from . import demo, everything, gsm8k, images, positivity, sums, text, theta, toy, uniformization
+from . import demo, everything, gsm8k, images, positivity, settings, sums, text, theta, toy, uniformization
 from .rules import Report
 
 
@@ -43,6 +43,10 @@ BUILT_IN = {
     "sums": (
         "right answers to held-out word problems against evaluations: table 2 on a model that comes with the package",
         sums.run,
+    ),
+    "legacy": (
+        "what the habits of published code do to perplexity, entropy and distance, one at a time",
+        settings.run,
     ),
 }
 """Those that need no model from elsewhere."""

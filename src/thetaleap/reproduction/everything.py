@@ -1,22 +1,45 @@
-"""Every experiment on the models that come with the package, and one page with all of it."""
+"""Every experiment on the models that come with the package, and one page with all of it.
+
+Tables are files of comma-separated values in ``paper``, and ``paper.md`` is made from these alone (`page_of`), so that the
+page in the documents can be made again from the tables beside it.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from .. import __version__
-from ..evaluation.figures import write_json, write_text
+from ..evaluation.figures import write_csv, write_json, write_text
 from .images import LEAST
+from .looks import LOOKS
+from .methods import AUTO, EXACT, MINE, SAFE
 from .pages import Job, experiment, plain, render
 from .rules import VERDICTS, Report
+from .study import Row, shown
 
 MOST_ROWS = 60
 """Of a table in the page; the rest is in its file."""
+TABLES, PAGE = "paper", "paper.md"
+GPU, SPEED = "A100", 0.4 * 312e12
+"""What open claims are estimated for: two fifths of its peak in bfloat16, in operations per second."""
+READ = {
+    "text": (["perplexity", "entropy"], "nfe"),
+    "images": (["distance", "accuracy"], "nfe"),
+    "sums": (["accuracy"], "nfe"),
+    "positivity": (["positive"], "nfe"),
+    "toy": (["kl_exact", "tv_exact"], "steps"),
+}
+"""Figures of tables that the page shows, methods down and budgets along."""
+CLAIMS = ("paper", "verdict", "found", "number", "samples", "short", "command", "evaluations", "flops")
 
 
 @dataclass(frozen=True)
@@ -43,19 +66,135 @@ class Part:
 
 @experiment(least=LEAST)  # what the last of them would refuse half an hour later
 def run(job: Job, experiments: Mapping[str, tuple[str, Callable[..., Report]]]) -> Report:
-    """Run `experiments`, each in a folder of its own; after each, write ``report.html`` and ``claims.json`` anew.
+    """Run `experiments`, each in a folder of its own; after each, write ``report.html``, ``claims.json``, ``paper.md`` and
+    its tables anew.
 
     They are given by name, what each shows and its ``run``, and each has as many samples as it calls for, or `num`.
     """
     folder, parts = job.folder, list[Part]()
     for name, (about, start) in experiments.items():
         began = time.monotonic()
-        report = start(folder / name, num=job.num, seed=job.seed, progress=job.progress)
+        report = start(folder / name, num=job.num, seed=job.seed, progress=job.progress, full=job.full)
         parts.append(Part(name, about, report, (time.monotonic() - began) / 60))
         write_text(folder / "report.html", render("report.html.j2", parts=parts, most=MOST_ROWS))
         listed = [{"experiment": part.name, **asdict(claim)} for part in parts for claim in part.report.claims]
         write_json(folder / "claims.json", plain({"version": __version__, "claims": listed}))
+        collect(folder, list(experiments))
     claims = [claim for part in parts for claim in part.report.claims]
     counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
     text = render("everything.j2", parts=parts, counts=counts)
-    return Report(text, [folder / "report.html", folder / "claims.json"], claims)
+    return Report(text, [folder / "report.html", folder / "claims.json", folder / PAGE], claims)
+
+
+# --- the page, from tables
+
+
+def collect(folder: Path, names: Sequence[str]) -> Path | None:
+    """Put the tables of all experiments of `names` that were run in `folder` into one place, and make the page of them."""
+    cards = {name: json.loads(file.read_text()) for name in names if (file := folder / name / f"{name}.json").is_file()}
+    if not cards:
+        return None
+    tables = folder / TABLES
+    tables.mkdir(parents=True, exist_ok=True)
+    for name, card in cards.items():
+        write_csv(tables / f"{name}.csv", card["rows"])
+    runs = [{"experiment": name, **_about(card)} for name, card in cards.items()]
+    write_csv(tables / "runs.csv", runs)
+    claims = [
+        {"experiment": name, **{key: claim.get(key) for key in CLAIMS}}
+        for name in cards
+        for claim in cards[name]["claims"]
+    ]
+    write_csv(tables / "claims.csv", claims)
+    return write_text(folder / PAGE, page_of(tables))
+
+
+def _about(card: Mapping[str, Any]) -> dict[str, Any]:
+    settings = card["settings"]
+    weights = settings.get("weights", "")
+    told = weights if isinstance(weights, dict) else {settings.get("model", ""): weights}
+    named = "; ".join(f"{model} {known}".strip() for model, known in told.items() if model)
+    return {
+        "minutes": card["minutes"],
+        "full": card["full"],
+        "seed": settings["seed"],
+        "models": named or "; ".join(settings.get("models", [])),
+        "version": card["version"],
+    }
+
+
+def page_of(tables: Path) -> str:
+    """``paper.md``, from the tables in a folder and nothing else."""
+    found = {file.stem: _records(file) for file in sorted(tables.glob("*.csv"))}
+    runs, claims = (found.pop(name) for name in ("runs", "claims"))
+    counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS}
+    share = run_share(found)
+    for claim in claims:
+        if claim["evaluations"]:
+            claim["hours"] = claim["evaluations"] * share * claim["flops"] / SPEED / 3600
+    known = [one["experiment"] for one in runs]
+    wide = {
+        name: [_wide(found[name], figure, READ[name][1]) for figure in READ[name][0]] for name in known if name in READ
+    }
+    told = {"claims": claims, "counts": counts, "runs": runs, "shown": wide, "share": share}
+    told |= {"legacy": found.get("legacy", []), "advice": advice(found)}
+    told |= {"groups": [(name, own) for name in known if (own := [c for c in claims if c["experiment"] == name])]}
+    names = {"AUTO": AUTO, "EXACT": EXACT, "MINE": MINE, "SAFE": SAFE}
+    return render("paper.md.j2", gpu=GPU, looks=LOOKS, names=names, **told)
+
+
+PAIRS = {"text": ("perplexity", MINE), "images": ("distance", f"{MINE} (1/3)"), "sums": ("accuracy", SAFE)}
+"""For tables that have our advice in them, what it is measured by, and the paper's method."""
+
+
+def advice(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """By table and budget: the paper's method, our advice, and the best of ours.
+
+    The best has the smallest distance or the most right; of text, the perplexity nearest to that of exact sampling.
+    """
+    made: list[Row] = []
+    for name, (figure, theirs) in PAIRS.items():
+        own = [one for one in tables.get(name, []) if one.get(figure) is not None]
+        exact = next((one[figure] for one in own if one["method"] == EXACT), None)
+        for nfe in sorted({int(one["nfe"]) for one in own if one["nfe"]}):
+            here = {one["method"]: one for one in own if one["nfe"] == nfe}
+            ours = [one for one in here.values() if one["kind"] == "ours"]
+            if AUTO not in here or not ours or (figure == "perplexity" and exact is None):
+                continue
+            off = {"perplexity": lambda v, exact=exact: abs(math.log(v / exact)), "accuracy": lambda v: -v}
+            best = min(ours, key=lambda one: off.get(figure, float)(one[figure]))
+            told = [
+                shown(one, figure, 100 if figure == "accuracy" else 1) if one else "-"
+                for one in (here.get(theirs), here[AUTO], best)
+            ]
+            ratio = here[AUTO].get("ratio")
+            line = {"experiment": name, "figure": figure, "nfe": nfe, "ratio": ratio, "best": best["method"]}
+            made.append(line | dict(zip(("paper", "auto", "ours"), told, strict=True)))
+    return made
+
+
+def run_share(tables: Mapping[str, Sequence[Row]]) -> float:
+    """Of a budget, how much of it the network was run for: a sample that has not changed is not evaluated again."""
+    rows = [one for table in tables.values() for one in table if one.get("network") and one.get("nfe")]
+    return sum(one["network"] for one in rows) / sum(one["nfe"] for one in rows) if rows else 1.0
+
+
+def _records(file: Path) -> list[Row]:
+    table = pd.read_csv(file)
+    return [
+        {str(key): one[key] for key in one}
+        for one in table.astype(object).where(table.notna(), None).to_dict("records")
+    ]
+
+
+def _wide(table: Sequence[Row], figure: str, by: str) -> dict[str, Any]:
+    """Methods down, budgets along, each figure with its error; what has no budget stands under None."""
+    own, scale = [one for one in table if one.get(figure) is not None], 100 if figure == "accuracy" else 1
+    rows: dict[str, dict[int | None, str]] = {}
+    for one in own:
+        place = None if one.get(by) is None else int(one[by])
+        told = shown(one, figure, scale, 1 if scale > 1 else None)
+        rows.setdefault(one["method"], {})[place] = told
+    places = sorted({place for cells in rows.values() for place in cells if place is not None})
+    ours = {one["method"] for one in own if one.get("kind") == "ours"}
+    return {"figure": figure, "by": by, "places": places, "rows": rows, "ours": ours}

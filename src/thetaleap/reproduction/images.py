@@ -4,6 +4,9 @@ The paper's model is MaskGIT on ImageNet. Its weights are public, and with them,
 measures FID. By default it runs on digits, with a model that comes with the package and the Fréchet distance on the
 features of a classifier of digits, which is not FID. All else is as in the paper: the log-linear schedule, equal steps
 down to 1e-3, parallel decoding with arccos counts and noise that falls in a line. Sample i is of class ``i % classes``.
+
+Budgets are by evaluations per position, 1/64 to 1/4, which is where the paper's own images are, and with ``--full`` to 1.
+With guidance an evaluation is two of the network, and counts as two.
 """
 
 from __future__ import annotations
@@ -20,35 +23,58 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from .. import files
-from ..conditioning.wrappers import cost_of, guided
-from ..control import Method
+from ..conditioning.wrappers import guided
 from ..core.checks import finite, require
+from ..evaluation.figures import listing
 from ..evaluation.judges.inception import fid_features
 from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.digits import DIGITS, digit_features, digit_labels, judge
 from ..evaluation.metrics.images import frechet, precision_recall, statistics
-from ..evaluation.metrics.sequences import Measured
+from ..evaluation.metrics.resampled import resampled_frechet, resampled_mean
 from ..models.network import Network
-from ..sampling import Samples, plan, sample
-from .methods import EULER, MINE, PARALLEL, RK, TAU, TWEEDIE, fewest, pick
+from ..sampling import Samples, sample
+from .looks import Cell, draw, fingerprint, until_decided
+from .methods import (
+    APART,
+    AUTO,
+    CORRECTED,
+    EULER,
+    METHODS,
+    MINE,
+    PARALLEL,
+    RK,
+    SEVERAL,
+    TAU,
+    Led,
+    budgets_by_ratio,
+    drawn_by,
+    fewest,
+    look,
+    pick,
+    steps_of,
+)
 from .pages import Job, Panel, chart, experiment, model_of, publish
+from .published import Published, ramp
 from .rules import Claim, Report
 from .rules import judge as judge_claims
-from .study import Row, Study, ranking, row
+from .study import Row, Study, compare, ranking, row
 
 MODEL = "mnist"
-BUDGETS = (4, 8, 16, 32, 64)
-NUM = 120
+NUM = 64
+QUARTER = 0.25
+"""The most evaluations per position of the paper's images."""
 LEAST = 40
 """Fewer samples do not make the groups from which the error of a distance is estimated."""
 GUIDANCE = 3.0
+FEW = 1 / 32
+"""Evaluations per position up to which the paper says "extremely few": 8 for 256 positions."""
 SHOWN = 10
 """Classes in the grids of samples, and samples of each, at most."""
 ENDINGS = (".jpeg", ".jpg", ".png")
 RK2, THIRD, HALF = "theta-RK-2 (1/3)", "theta-Trapezoidal (1/3)", "theta-Trapezoidal (1/2)"
-OURS = ("exponential Trapezoidal", "multistep", "low discrepancy")
-USED = (EULER, TAU, TWEEDIE, RK2, THIRD, HALF, PARALLEL, *OURS)
-DRAWN = (EULER, TAU, RK2, THIRD, PARALLEL, "multistep")
+USED = (EULER, TAU, RK2, THIRD, HALF, PARALLEL, SEVERAL, APART, CORRECTED, AUTO)
+LEGACY = tuple(name for name, one in METHODS.items() if name.endswith("(published code)"))
+DRAWN = (EULER, TAU, RK2, THIRD, PARALLEL, AUTO)
 """In the figure; the table has all."""
 COLUMNS = {
     "distance": ("distance", 1.0, 1),
@@ -77,14 +103,17 @@ class Measure:
         features = self.features(x)
         distance = frechet(features, self.mean, self.cov)
         sharp = None if self.real is None else precision_recall(self.real, features)
-        right = None if self.labels is None else int((self.labels(x) == labels).sum())
-        return {
-            "distance": Measured(distance.value, distance.error),
+        made = {
+            "distance": resampled_frechet(features, self.mean, self.cov),
             "bias": distance.bias,
-            "accuracy": None if right is None else Accuracy.of(right, len(x)),
+            "accuracy": None,
             "precision": None if sharp is None else sharp.precision,
             "recall": None if sharp is None else sharp.recall,
         }
+        if self.labels is not None:
+            right = (self.labels(x) == labels).double()
+            made |= {"accuracy": Accuracy.of(int(right.sum()), len(x)), "_accuracy": resampled_mean(right).again}
+        return made
 
 
 @experiment(least=LEAST)
@@ -95,7 +124,8 @@ def run(
     reference: Path | None = None,
     data: Path | None = None,
     guidance: float = GUIDANCE,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] | None = None,
+    legacy: bool = False,
     batch_size: int = 32,
     device: str = "cpu",
     sampler: Callable[..., Samples] = sample,
@@ -106,53 +136,81 @@ def run(
     `vqgan` that decodes it. For FID, `reference` is a ``.npz`` file with the mean and the covariance of real features
     (``mean`` and ``cov``, or ``mu`` and ``sigma``), or a folder of real images, which give precision and recall too if
     they are as many as the samples. For digits these take `data`, an idx file of MNIST's images. `guidance` is the weight
-    w, 0 for none; budgets that a method cannot do with are left out.
-    `sampler` draws as `sample` does.
+    w, 0 for none; budgets that a method cannot do with are left out. With `legacy` there are solvers as in published code
+    as well, whose guidance grows from 0 to w. `sampler` draws as `sample` does.
     """
     num = job.num or NUM
     require(finite(guidance) and guidance >= 0, "guidance", guidance, "give a finite number of at least 0")
-    require(len(budgets) > 0, "budgets", list(budgets), "give at least one")
     network, name = _model(model, vqgan, device)
+    classes, shape = network.classes, network.shape
+    assert classes is not None
+    assert shape is not None
+    cost = 1 if guidance == 0 else 2
+    given = budgets_by_ratio(network.length, cost, 1.0 if job.full else QUARTER) if budgets is None else budgets
+    require(len(given) > 0, "budgets", list(given), "give at least one")
     measure = measure_of(network, num, reference, data, device)
-    assert network.classes is not None
-    assert network.shape is not None
-    labels = torch.arange(num) % network.classes
-    told, solvers = guided(network, guidance, labels), solvers_of((network.shape[0], network.shape[1]))
-    enough = {method: fewest(told, solver, network.length) for method, solver in solvers.items()}
-    todo = [(method, nfe) for method in solvers for nfe in sorted(set(budgets)) if nfe >= enough[method]]
-    require(len(todo) > 0, "budgets", list(budgets), "no method can do with so few; give more")
-    rows: list[Row] = []
-    last: dict[str, tuple[int, Tensor]] = {}
-    with job.bar("evaluations", sum(nfe for _, nfe in todo)) as advance:
-        for method, nfe in todo:
-            solver = solvers[method]
-            drawn = sampler(told, solver, nfe=nfe, num=num, seed=job.seed, batch_size=batch_size, progress=False)
-            entries = {"model": name, "solver": repr(solver), "nfe": nfe, "steps": len(plan(told, solver, nfe=nfe)) - 1}
-            rows.append(row(method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, labels)))
-            last[method] = nfe, drawn.x
-            advance(nfe)
-    settings = {"model": name, "distance": measure.name, "num": num, "guidance": guidance}
-    settings |= {"cost": cost_of(told), "positions": network.length}
-    study = Study.of("images", rows)
+    solvers = solvers_of((shape[0], shape[1]), legacy)
+
+    def told(solver: Led, first: int, count: int) -> Any:
+        """The network, guided to the classes of these samples."""
+        ramps = isinstance(solver, Published) and "ramp" in solver.quirks and guidance > 0
+        return guided(network, ramp(guidance) if ramps else guidance, torch.arange(first, first + count) % classes)
+
+    enough = {method: fewest(told(solver, 0, 1), solver, network.length) for method, solver in solvers.items()}
+    cells = [Cell(m, n, num, n) for m in solvers for n in sorted(set(given)) if n >= enough[m]]
+    require(len(cells) > 0, "budgets", list(given), "no method can do with so few; give more")
+    weights, last = fingerprint(network), dict[str, tuple[int, Tensor]]()
+
+    def row_of(cell: Cell, num: int) -> Row:
+        solver, nfe = solvers[cell.method], cell.nfe or 0
+        key = {"images": weights, "solver": repr(solver), "nfe": nfe, "guidance": guidance, "seed": job.seed}
+        manner = {"seed": job.seed, "batch_size": batch_size, "progress": False, "sampler": sampler}
+        drawn = draw(
+            job,
+            key,
+            num,
+            lambda first, count: drawn_by(told(solver, first, count), solver, nfe, first=first, num=count, **manner),
+        )
+        last[cell.method] = nfe, drawn.x
+        entries = {"model": name, "solver": repr(solver), "nfe": nfe, "ratio": nfe / cost / network.length}
+        entries |= {"network": float(drawn.spent.double().mean())}
+        entries |= {"steps": steps_of(told(solver, 0, 1), solver, nfe), "kind": look(cell.method).kind}
+        return row(cell.method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, torch.arange(num) % classes))
+
+    settings = {"model": name, "weights": weights, "distance": measure.name, "num": num, "guidance": guidance}
+    settings |= {"cost": cost, "positions": network.length}
+    study, claims = until_decided(job, "images", cells, row_of, lambda study: claims_of(study, settings))
     grids = {method: (nfe, grid_name(method)) for method, (nfe, _) in last.items()}
     for method, (nfe, x) in last.items():
-        shown = by_class(x, labels)
+        kept = by_class(x, torch.arange(len(x)) % classes)
         note = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "seed": job.seed}
-        drawing = files.image_grid(files.pictures(network, shown.flatten(0, 1)), shown.shape[1])
+        drawing = files.image_grid(files.pictures(network, kept.flatten(0, 1)), kept.shape[1])
         files.write_pictures(job.folder / grid_name(method), drawing, note)
     parts = [Panel(study, "distance", f"{measure.name}\n(± standard error)", log=True)]
     parts += [Panel(study, "accuracy", "class as asked for, % of samples", 100.0)] if measure.labels else []
-    told = {"columns": COLUMNS, "more": [job.folder / file for _, file in grids.values()], "grids": grids}
-    told |= {"ranking": ranking(study, "distance")}
-    figure = chart(parts, DRAWN, f"{name}, {num} samples each, guidance {guidance:g}")
-    return publish(job, "images", study, settings, claims_of(study, settings), figure, **told)
+    words = {"columns": COLUMNS, "more": [job.folder / file for _, file in grids.values()], "grids": grids}
+    ours = Study([one for one in study.rows if one["kind"] == "ours"])
+    words |= {"ranking": ranking(study, "distance"), "ours": ranking(ours, "distance")}
+    return publish(job, "images", study, settings, claims, chart(parts, DRAWN, takeaway(study, name)), **words)
 
 
-def solvers_of(shape: tuple[int, int]) -> dict[str, Method]:
+def takeaway(study: Study, name: str) -> str:
+    """Where the library's advice stands beside the paper's method."""
+    both = [(nfe, study.where(method=AUTO, nfe=nfe), study.where(method=THIRD, nfe=nfe)) for nfe in study.column("nfe")]
+    signs = [(nfe, compare("distance", one[0], two[0])) for nfe, one, two in both if one and two]
+    ahead, behind = ([str(nfe) for nfe, sign in signs if sign == wanted] for wanted in (-1, 1))
+    parts = [f"nearer at {listing(ahead)}"] if ahead else []
+    parts += [f"further at {listing(behind)}"] if behind else []
+    return f"{name}: {AUTO} is {' and '.join(parts) or 'indistinguishable'} {'than' if parts else 'from'} {THIRD}"
+
+
+def solvers_of(shape: tuple[int, int], legacy: bool = False) -> dict[str, Led]:
     """By name, for images of so many positions in height and width."""
     third, half = pick(RK, MINE, theta=1 / 3), pick(MINE, theta=1 / 2)
-    made = {RK2: third[RK], THIRD: third[MINE], HALF: half[MINE]} | pick(*USED[:3], *USED[6:], shape=shape)
-    return {name: made[name] for name in USED}
+    plain = [name for name in USED if name not in (RK2, THIRD, HALF)]
+    made: dict[str, Led] = {RK2: third[RK], THIRD: third[MINE], HALF: half[MINE]}
+    made |= pick(*plain, *LEGACY, shape=shape, redraw=max(1, shape[0] * shape[1] // 16))
+    return {name: made[name] for name in (*USED, *(LEGACY if legacy else ()))}
 
 
 def by_class(x: Int64[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Int64[Tensor, "classes each d"]:
@@ -246,7 +304,8 @@ def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
     """The paper's claims on images; verdicts on their order are of this model and distance."""
     fid = settings["distance"] == "FID"
     where = "" if fid else "on digits, with another model and another distance, "
-    return judge_claims(study, "images", where=where, positions=settings["positions"])[: -1 if fid else None]
+    few = settings["cost"] * FEW * settings["positions"]
+    return judge_claims(study, "images", ["fid"] if fid else [], where, few=few)
 
 
 def grid_name(method: str) -> str:

@@ -8,17 +8,37 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from ..control import Blocks, ParallelDecoding, SemiAutoregressive, control_of
-from ..control import Method as Led
+from ..control import Method as Solvers
 from ..core.evaluation import Denoiser
 from ..core.wrapped import cost_of
 from ..planners import FixedCount, LowDiscrepancy
-from ..sampling import DELTA
-from ..solvers import RK2, Euler, ExponentialTrapezoidal, FirstHitting, Multistep, TauLeaping, Trapezoidal, Tweedie
+from ..registry import AUTO as ADVISED
+from ..sampling import DELTA, Samples, plan, sample
+from ..solvers import (
+    RK2,
+    Corrected,
+    Euler,
+    ExponentialTrapezoidal,
+    FirstHitting,
+    Multistep,
+    TauLeaping,
+    Trapezoidal,
+    Tweedie,
+)
+from ..solvers.correctors import Gibbs
 from .legacy import Legacy
+from .published import QUIRKS, Published
 
 EXACT, MINE, SAFE = "first-hitting", "theta-Trapezoidal", "theta-Trapezoidal (exact rule)"
 EULER, TWEEDIE, TAU, RK = "Euler", "Tweedie tau-leaping", "tau-leaping", "theta-RK-2"
 SEMI, PARALLEL = ("Semi-AR (random)", "Semi-AR (confidence)"), "parallel decoding"
+AUTO, ROUNDS, CORRECTED = "thetaleap auto", "exact in few rounds", "corrected (Gibbs)"
+SEVERAL, APART = "first-hitting, several at once", "low discrepancy"
+IN_ROUNDS = "exact"
+Led = Solvers | Literal["auto", "exact"]
+"""A solver, what the library advises, or one position at a time in few rounds of the network."""
+RATIOS = tuple(2.0**-n for n in range(6, -1, -1))
+"""Evaluations per position: the paper's, on text."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +72,18 @@ METHODS: dict[str, Method] = {
     PARALLEL: Method(lambda s: ParallelDecoding(), "#6A3D9A"),
     SAFE: _ours(lambda s: Trapezoidal(s.theta), "#D55E00"),
     "exponential Trapezoidal": _ours(lambda s: ExponentialTrapezoidal(), "#56B4E9"),
-    "multistep": _ours(lambda s: Multistep(), "#000000"),
+    "multistep": _ours(lambda s: Multistep(), "#4B0082"),
     "Tweedie (fixed counts)": _ours(lambda s: Tweedie(FixedCount()), "#CC79A7"),
-    "low discrepancy": _ours(lambda s: Tweedie(LowDiscrepancy(s.shape)), "#B8A800"),
+    APART: _ours(lambda s: Tweedie(LowDiscrepancy(s.shape)), "#B8A800"),
     "multistep, low discrepancy": _ours(lambda s: Multistep(planner=LowDiscrepancy(s.shape)), "#1B1464"),
+    AUTO: _ours(lambda s: "auto", "#000000", "-"),
+    ROUNDS: _ours(lambda s: "exact", "0.25", ":"),
+    CORRECTED: _ours(lambda s: Corrected(Tweedie(FixedCount("even")), Gibbs(s.redraw)), "#8C564B"),
+    SEVERAL: Method(lambda s: Tweedie(FixedCount("even")), "0.45", published="FHS"),
+    "tau-leaping (published code)": Method(lambda s: Published("tau-leaping", QUIRKS), "#0072B2", "-.", "legacy", TAU),
+    "theta-Trapezoidal (published code)": Method(
+        lambda s: Published("trapezoidal", QUIRKS, s.theta), "#D55E00", "-.", "legacy", MINE
+    ),
     "Euler (legacy)": Method(lambda s: Legacy("euler"), "#009E73", "-.", "legacy", EULER, DELTA),
     "Tweedie tau-leaping (legacy)": Method(lambda s: Legacy("tweedie"), "#CC79A7", "-.", "legacy", TWEEDIE, DELTA),
     "tau-leaping (legacy)": Method(lambda s: Legacy("tau-leaping"), "#0072B2", "-.", "legacy", TAU, DELTA),
@@ -78,21 +106,71 @@ def pick(
     size: int = 8,
     stop: int | None = None,
     shape: tuple[int, int] | None = None,
-) -> dict[str, Led]:
-    """The solvers of some methods, each of which takes what concerns it.
+    redraw: int = 1,
+) -> dict[str, Any]:
+    """The solvers of some methods, each of which takes what concerns it; see `Led`.
 
     `block` has the positions of a block of semi-autoregressive decoding, None being one block, and `size` those of methods
-    "in blocks"; `stop` is the token that ends an answer, and `shape` that of images.
+    "in blocks"; `stop` is the token that ends an answer, `shape` that of images, and `redraw` how many positions a
+    corrector draws again in an evaluation.
     """
-    told = SimpleNamespace(theta=theta, block=block, size=size, stop=stop, shape=shape)
+    told = SimpleNamespace(theta=theta, block=block, size=size, stop=stop, shape=shape, redraw=redraw)
     return {name: METHODS[name].make(told) for name in names}
+
+
+def budgets_by_ratio(positions: int, cost: int = 1, most: float = 1.0) -> list[int]:
+    """Evaluations for `RATIOS` of so many positions, up to `most`; each counts `cost`, two with guidance."""
+    return sorted({cost * max(1, round(ratio * positions)) for ratio in RATIOS if ratio <= most})
+
+
+def takes_budget(solver: Led) -> bool:
+    """Whether evaluations are for the caller to say."""
+    return solver == ADVISED if isinstance(solver, str) else solver.evaluations is not None
 
 
 def fewest(model: Denoiser, solver: Led, positions: int) -> int:
     """Evaluations in which `solver` can fill so many positions: a step for each of its parts, with a finish where it
     needs one."""
+    if isinstance(solver, str):
+        return cost_of(model)
     control, stages = control_of(solver), solver.evaluations or 0
     return cost_of(model) * control.fewest(positions) * (stages + (not control.reaches_data(model.process)))
+
+
+def fits(solver: Led, model: Denoiser) -> bool:
+    """Whether it makes sense for the model's process and length."""
+    if isinstance(solver, str):
+        return solver == ADVISED or model.process.mask is not None
+    try:
+        control_of(solver).check(model.process, model.length)
+    except ValueError:
+        return False
+    return True
+
+
+def drawn_by(
+    model: Denoiser,
+    solver: Led,
+    nfe: int | None,
+    delta: float | None = None,
+    sampler: Callable[..., Samples] = sample,
+    **manner: Any,
+) -> Samples:
+    """Samples by a method, which decides on its own times where it is advised, exact, or as published. `sampler` draws as
+    `sample` does."""
+    if isinstance(solver, str):
+        told: dict[str, Any] = {"nfe": nfe} if solver == ADVISED else {"exact": True}
+        return sampler(model, **told, **manner)
+    if isinstance(solver, Published):
+        return sampler(model, solver, **solver.walk(cost_of(model), nfe or 0), **manner)
+    return sampler(model, solver, nfe=nfe, delta=delta, **manner)
+
+
+def steps_of(model: Denoiser, solver: Led, nfe: int | None, positions: int | None = None) -> int | None:
+    """How many steps a budget pays for; None where the method says so itself."""
+    if isinstance(solver, str | Published):
+        return None
+    return len(plan(model, solver, nfe=nfe, positions=positions)) - 1
 
 
 def look(label: str) -> Method:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 100
+MOST_LINES = 6
+"""Of a figure, which a reader can tell apart."""
+GREY = "0.35"
 AXES = {"nfe": "evaluations per sample (budget)", "steps": "steps (two-stage solvers: two evaluations each)"}
 Columns = Mapping[str, tuple[str, float, int]]
 """Of a table: by header, the figure, what it is multiplied by, and its digits where it has no error."""
@@ -41,6 +45,9 @@ class Job:
     num: int | None
     seed: int
     progress: bool | None
+    full: bool = False
+    """Draw until every claim is decided, and keep what was drawn: see `looks`."""
+    began: float = field(default_factory=time.monotonic)
 
     def bar(self, label: str, work: float) -> AbstractContextManager[Callable[..., None]]:
         """A progress bar. The work begins here, and so the folder is made."""
@@ -49,7 +56,8 @@ class Job:
 
 
 def experiment(least: int = 1) -> Callable[[Callable[..., Report]], Callable[..., Report]]:
-    """Makes ``run(folder, *, num=None, seed=0, progress=None, **options)`` of a function of a job and its options.
+    """Makes ``run(folder, *, num=None, seed=0, progress=None, full=False, **options)`` of a function of a job and its
+    options.
 
     `num` is `least` or more, and None is as many as the experiment calls for; there is a progress bar by default if
     standard error is a terminal.
@@ -58,12 +66,18 @@ def experiment(least: int = 1) -> Callable[[Callable[..., Report]], Callable[...
     def made(measure: Callable[..., Report]) -> Callable[..., Report]:
         @wraps(measure)
         def run(
-            folder: Path, *, num: int | None = None, seed: int = 0, progress: bool | None = None, **options: Any
+            folder: Path,
+            *,
+            num: int | None = None,
+            seed: int = 0,
+            progress: bool | None = None,
+            full: bool = False,
+            **options: Any,
         ) -> Report:
             if num is not None:
                 require_count("num", num, least)
             require_count("seed", seed, least=0)
-            return measure(Job(folder, num, seed, progress), **options)
+            return measure(Job(folder, num, seed, progress, full), **options)
 
         return run
 
@@ -88,6 +102,7 @@ def _templates() -> Environment:
     )
     made.filters |= {"listing": lambda items: figures.listing(list(items)), "number": figures.number}
     made.filters |= {"runs": figures.runs, "raw": lambda text: f"\f{text}\f"}
+    made.tests |= {"contains_none": lambda keys: None in keys}
     made.globals |= {"version": __version__, "shown": shown, "UNUSUAL": UNUSUAL}
     return made
 
@@ -164,7 +179,8 @@ def publish(
     """Write ``name.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder; `more` files are there already."""
     settings = {**settings, "seed": job.seed, "solvers": {one["method"]: one["solver"] for one in study.rows}}
     told |= {"settings": settings, "claims": claims}
-    value = {"experiment": name, "version": __version__, "settings": settings, "rows": study.written}
+    value = {"experiment": name, "version": __version__, "full": job.full, "settings": settings, "rows": study.written}
+    value |= {"minutes": round((time.monotonic() - job.began) / 60, 1)}
     value |= {"claims": [asdict(claim) for claim in claims], **(card or {})}
     files = [
         figures.write_text(job.folder / f"{name}.md", describe(name, study, columns, page=True, **told)),
@@ -197,60 +213,72 @@ class Panel:
     """A column of the paper's own figures, drawn with diamonds."""
 
     def draw(self, panel: Axes, methods: Sequence[str]) -> None:
-        """A line with bars for each of `methods`. Across the panel, if it has no budget."""
-        for n, method in enumerate(methods):
+        """A line in a band for each of `methods`, named where it ends."""
+        ends: dict[str, tuple[float, float]] = {}
+        for method in methods:
             own = [one for one in self.study.where(method=method) if one[self.figure] is not None]
-            colour, line = look(method).colour, look(method).line
-            if own and own[0][self.by] is None:
-                label = f"{method}, {own[0]['evaluations']:.0f} evaluations"
-                panel.axhline(self.scale * own[0][self.figure], color=colour, linestyle=line, label=label)
+            own = sorted((one for one in own if one[self.by] is not None), key=lambda one: one[self.by])
+            if not own:
                 continue
-            shift = 1.012 ** (n - len(methods) / 2)  # side by side, so that no interval hides another
-            self._curve(panel, own, self.figure, shift, color=colour, linestyle=line, label=method)
+            colour, line = look(method).colour, look(method).line
+            self._curve(panel, own, color=colour, linestyle=line)
+            ends[method] = own[-1][self.by], self.scale * own[-1][self.figure]
             if self.points:
-                seen = [one for one in own if one[self.points] and one[f"{self.points}_high"] < math.inf]
-                self._curve(panel, seen, self.points, shift, color=colour, linestyle="")
+                self._points(panel, own, self.points, colour)
             told = [one for one in own if self.published and one[self.published] is not None]
             if told:
                 values = [self.scale * one[str(self.published)] for one in told]
-                at, label = [one["nfe"] for one in told], f"{method}, the paper's"
-                panel.plot(at, values, "D", color=colour, markerfacecolor="white", label=label)
-        ticks = sorted(self.study.column(self.by))
+                panel.plot([one["nfe"] for one in told], values, "D", color=colour, markerfacecolor="white")
+        colours, ticks = {method: look(method).colour for method in ends}, sorted(self.study.column(self.by))
         if self.level:
-            panel.axhline(self.level[0], color="0.35", linestyle=(0, (1, 3)), linewidth=1.2, label=self.level[1])
+            panel.axhline(self.level[0], color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+            ends[self.level[1]], colours[self.level[1]] = (ticks[-1], self.level[0]), GREY
         if self.slope:
             middle, top = ticks[len(ticks) // 2], 0.9 * max(one[self.figure] for one in self.study.rows)
-            ends = [top * (n / middle) ** self.slope for n in (middle, ticks[-1])]
-            panel.plot([middle, ticks[-1]], ends, color="0.55", linewidth=1, label=f"slope {self.slope:g}", zorder=1)
+            heights = [top * (n / middle) ** self.slope for n in (middle, ticks[-1])]
+            panel.plot([middle, ticks[-1]], heights, color="0.6", linewidth=1, zorder=1)
+            panel.annotate(f"slope {self.slope:g}", (middle, top), color="0.45", fontsize=8, va="bottom")
         figures.budget_axis(panel, ticks, AXES[self.by])
         panel.set_ylabel(self.label)
         panel.set_title(self.title, fontsize=10)
         if self.log:
             panel.set_yscale("log")
+        figures.direct_labels(panel, ends, colours)
 
-    def _curve(self, panel: Axes, rows: Sequence[Row], figure: str, shift: float, **style: Any) -> None:
-        """With standard errors, or intervals."""
-        if not rows:
-            return
-        at, values = [one[self.by] * shift for one in rows], [self.scale * one[figure] for one in rows]
-        spans: Any = [self.scale * (one.get(f"{figure}_se") or 0.0) for one in rows]
-        if rows[0].get(f"{figure}_low") is not None:
-            spans = [
-                [self.scale * abs(one[figure] - one[f"{figure}_{end}"]) for one in rows] for end in ("low", "high")
-            ]
-        style["marker"] = "o" if {f"{figure}_se", f"{figure}_low"} & set(rows[0]) else ""
-        panel.errorbar(at, values, spans, markersize=4, capsize=2, linewidth=1.3, **style)
+    def _ends(self, one: Row, figure: str) -> tuple[float, float]:
+        """An interval where there is one, else a standard error to each side."""
+        if one.get(f"{figure}_low") is not None:
+            return one[f"{figure}_low"], one[f"{figure}_high"]
+        error = one.get(f"{figure}_se") or 0.0
+        return one[figure] - error, one[figure] + error
+
+    def _curve(self, panel: Axes, rows: Sequence[Row], **style: Any) -> None:
+        at, values = [one[self.by] for one in rows], [self.scale * one[self.figure] for one in rows]
+        low, high = ([self.scale * self._ends(one, self.figure)[n] for one in rows] for n in (0, 1))
+        if low != high:
+            panel.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        panel.plot(at, values, marker="o", markersize=3.5, linewidth=1.5, **style)
+
+    def _points(self, panel: Axes, rows: Sequence[Row], figure: str, colour: str) -> None:
+        """With intervals, where these are finite."""
+        seen = [one for one in rows if one[figure] and one[f"{figure}_high"] < math.inf]
+        spans = [
+            [self.scale * abs(one[figure] - end) for one in seen for end in [self._ends(one, figure)[n]]]
+            for n in (0, 1)
+        ]
+        at, values = [one[self.by] for one in seen], [self.scale * one[figure] for one in seen]
+        panel.errorbar(at, values, spans, color=colour, linestyle="", marker="o", markersize=4, capsize=2)
 
 
 def chart(parts: Sequence[Panel], methods: Sequence[str], title: str) -> Figure:
-    """Curves of `methods` against budgets, in panels."""
+    """Curves of at most `MOST_LINES` methods against budgets, in panels; the title says what they show."""
+    assert len(methods) <= MOST_LINES, methods
     columns = min(2, len(parts))
     rows = math.ceil(len(parts) / columns)
-    figure, grid = figures.panels(5.5 * columns + 1, 5.2 * rows, rows, columns)
+    figure, grid = figures.panels(6.6 * columns, 4.6 * rows, rows, columns)
     for panel, part in zip((panel for line in grid for panel in line), parts, strict=True):
         part.draw(panel, methods)
-    legend(figure, 3)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure
 
 

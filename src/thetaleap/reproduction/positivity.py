@@ -27,6 +27,7 @@ from ..sampling import DELTA, sample
 from ..solvers import Solver, Trapezoidal
 from ..solvers.base import Step
 from . import paper
+from .looks import fingerprint
 from .methods import MINE, RK
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
@@ -85,20 +86,22 @@ def run(
 ) -> Report:
     """Measure, and write ``positivity.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder.
 
-    By default 8 samples of each row, at least 2, and the paper's budgets from 32 up to the model's length.
+    By default 8 samples of each row, at least 2, and the paper's budgets: 1/32 to 1 evaluation for each position.
     """
     num, (network, name) = job.num or NUM, model_of(model, device=device, dtype=dtype)
-    wanted = budgets_of(network, budgets, paper.NFES[1:])
+    wanted = [n for n in budgets_of(network, budgets) if budgets is not None or n >= max(3, network.length / 32)]
     rows = []
     with job.bar("evaluations", len(SOLVERS) * sum(wanted)) as advance:
         for (method, solver), nfe in product(SOLVERS.items(), wanted):
             told = {"model": name, "solver": repr(solver), "nfe": nfe}
             rows.append(row(method, **told, **shares(network, solver, nfe, num, job.seed), **_published(method, nfe)))
             advance(nfe)
-    settings = {"model": name, "num": num, "length": network.length, "budgets": wanted}
+    settings = {"model": name, "weights": fingerprint(network), "num": num, "length": network.length, "budgets": wanted}
     study = Study.of("positivity", rows)
     part = Panel(study, "positive", "positive extrapolated intensities, %", published="paper")
-    figure = chart([part], list(SOLVERS), f"{name}: {num} samples a row, ± standard error")
+    least = min((one for one in study.rows if one["method"] == HALVES[1]), key=lambda one: one["positive"])
+    told = f"{100 - least['positive']:.1f}% of {HALVES[1]}'s intensities are negative at {least['nfe']}"
+    figure = chart([part], list(SOLVERS), f"{name}: at most {told} evaluations")
     return publish(job, "positivity", study, settings, claims_of(study, settings), figure, columns=COLUMNS)
 
 
@@ -123,4 +126,4 @@ def _published(method: str, nfe: int) -> dict[str, float | None]:
 def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
     """What the paper says of the share, which on other models than its own is a matter of that model."""
     known = ["radd"] if settings["model"].startswith("radd:") else []
-    return judge(study, "positivity", known, f"on {settings['model']} ")
+    return judge(study, "positivity", known, f"on {settings['model']} ", model=settings["model"])

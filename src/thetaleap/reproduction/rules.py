@@ -1,11 +1,17 @@
 """Claims of the paper, and the rules that judge them. The claims themselves are in ``claims.toml``.
 
 A rule turns the table into evidence: intervals, each with the range in which it should lie if the claim holds. The
-verdict follows from these alone. "differs": some interval lies outside its range. "agrees": none does, and every group
-of evidence has an interval inside. Otherwise it cannot be checked here.
+verdict follows from these alone.
+
+- "differs": some interval lies outside its range.
+- "agrees": none does, and every group of evidence has an interval inside.
+- "level": neither, and what is left of the difference is surely too small to matter, by a bound fixed beforehand.
+- "undecided": none of these; more samples may tell.
+- "needs weights": the claim is about a published model, whose weights do not come with the package.
 
 Intervals are three standard errors to each side. So a claim that is true is said to differ with a probability of at most
-0.27% for each row that it compares; 1.2%, where the errors themselves are estimated from as few as 12 samples.
+0.135% for each row that it compares in one direction, 0.27% in both; 0.27% and 0.53%, where the errors themselves are
+estimated from as few as 32 samples. `looks` says what becomes of that where a claim is judged several times.
 """
 
 from __future__ import annotations
@@ -17,14 +23,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..evaluation.figures import listing
-from ..evaluation.metrics.sequences import Measured
+from ..evaluation.metrics.measured import Measured
 from .paper import data
-from .study import UNUSUAL, Row, Study, difference, shown
+from .study import UNUSUAL, Row, Study, between, contrast, difference, shown
 
-Verdict = Literal["agrees", "differs", "cannot be checked here"]
+Verdict = Literal["agrees", "differs", "level", "undecided", "needs weights"]
 LABELS = {"bits": "bits per token", "kl_exact": "exact KL", "tv_exact": "exact total variation"}
 """What figures are called, where it is not their name."""
+UNITS = {"bits": " bits per token", "entropy": " bits", "positive": "%"}
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+NUMBERS = ("beyond", "upto", "share")
+"""Entries of claims that an experiment may fill in."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,20 @@ class Claim:
     found: str
     """The figures behind the verdict, or what it would take to have them."""
     evidence: tuple[Evidence, ...] = ()
+    number: str = ""
+    """The one number to read beside the verdict."""
+    methods: tuple[str, ...] = ()
+    """Whose rows are compared."""
+    samples: int | None = None
+    """Of the smallest row, when the verdict fell."""
+    short: str = ""
+    """What the paper says, in a few words."""
+    command: str = ""
+    """What decides it, where that takes published weights."""
+    evaluations: float | None = None
+    """Of the network, that the command takes at most."""
+    flops: float | None = None
+    """Of one of them."""
 
 
 @dataclass(frozen=True)
@@ -82,25 +105,46 @@ def judge(study: Study, name: str, known: Collection[str] = (), where: str = "",
     found, and `told` fills in words."""
     made = []
     for entry in data("claims")[name]:
-        words = {key: value.format(**told) if isinstance(value, str) else value for key, value in entry.items()}
+        words: dict[str, Any] = {
+            key: value.format(**told) if isinstance(value, str) else value for key, value in entry.items()
+        }
+        words |= {key: float(words[key]) for key in NUMBERS if key in words}
         paper, needs, otherwise = words.pop("paper"), words.pop("needs", None), words.pop("otherwise", "")
+        short = words.pop("short", paper)
+        effort = {key: words.pop(key) for key in ("command", "evaluations", "flops") if key in words}
         if needs is not None and needs not in known:
-            made.append(Claim(paper, "cannot be checked here", otherwise))
+            made.append(Claim(paper, "needs weights", otherwise, short=short, **effort))
             continue
-        claim = RULES[words.pop("rule")](study, **words)
-        made.append(replace(claim, paper=paper, found=f"{where if claim.evidence else ''}{claim.found}"))
+        rule = words.pop("rule", None)
+        if rule is None:  # with the weights the figures stand in the table, beside the paper's
+            continue
+        claim = RULES[rule](study, **words)
+        counts = [one["num"] for one in study.rows if one["method"] in claim.methods and one["num"]]
+        found = f"{where if claim.evidence else ''}{claim.found}"
+        made.append(replace(claim, paper=paper, short=short, found=found, samples=min(counts, default=None)))
     return made
 
 
-def decide(evidence: Sequence[Evidence], found: str, pooled: Evidence | None = None) -> Claim:
-    """The verdict: see the module. A `pooled` interval inside its range stands for all groups."""
-    everything = (*evidence, *([] if pooled is None else [pooled]))
+def decide(
+    evidence: Sequence[Evidence],
+    found: str,
+    pooled: Sequence[Evidence] = (),
+    *,
+    guards: Sequence[Evidence] = (),
+    level: Sequence[Evidence] = (),
+    **more: Any,
+) -> Claim:
+    """The verdict: see the module. `pooled` intervals inside their ranges stand for all groups, `guards` can contradict
+    alone, and `level` ones say what does not matter."""
+    everything = (*evidence, *pooled, *guards)
     groups = {one.about: any(each.inside for each in evidence if each.about == one.about) for one in evidence}
     if any(one.outside for one in everything):
-        return Claim("", "differs", found, everything)
-    if (groups and all(groups.values())) or (pooled is not None and pooled.inside):
-        return Claim("", "agrees", found, everything)
-    return Claim("", "cannot be checked here", f"{found}; more samples may tell", everything)
+        return Claim("", "differs", found, everything, **more)
+    if (groups and all(groups.values())) or (pooled and all(one.inside for one in pooled)):
+        return Claim("", "agrees", found, everything, **more)
+    if level and all(one.inside for one in level):
+        return Claim("", "level", found, tuple(level), **more)
+    return Claim("", "undecided", f"{found}; more samples may tell", everything, **more)
 
 
 # --- rules: each gives a claim without the paper's words
@@ -121,7 +165,11 @@ def below(
     last: bool = False,
     pool: bool = False,
     margin: float | None = None,
+    matters: float | None = None,
+    share: float | None = None,
     closed: bool = False,
+    higher: bool = False,
+    similar: bool = False,
     missing: str = "no budget of this run has room for both; give more",
 ) -> Claim:
     """Whether the figure of `mine` is below that of each of `others`: seen at some budget, contradicted at none.
@@ -137,9 +185,14 @@ def below(
         last: see there.
         pool: decide over all budgets together where single ones do not.
         margin: by how much it is below in the paper. It differs, if surely less than half of that over all budgets.
+        matters: a difference that does not; the claim is "level", if over all budgets it is surely smaller.
+        share: the same, as a share of the figure of `others`.
         closed: not above is enough.
+        higher: above, instead of below.
+        similar: the claim is that the two are level.
         missing: what to say where there is nothing to compare.
     """
+    methods = tuple(dict.fromkeys(one if isinstance(one, str) else one["method"] for one in (mine, *others)))
     places = [place for place in sorted(study.column(by)) if beyond < place <= upto]
     pairs: list[tuple[int, Row, dict[str, Row]]] = []
     for place in places[-1:] if last else places:
@@ -149,24 +202,46 @@ def below(
         if one is not None and found:
             pairs.append((place, one, found))
     if not pairs:
-        return Claim("", "cannot be checked here", missing)
+        return Claim("", "undecided", missing, methods=methods)
+    ends = (math.inf, 0.0) if higher else (0.0, -math.inf)
     evidence = [
-        replace(_gap(name, str(place), difference(figure, one, other)), touching=closed)
+        replace(_gap(name, str(place), difference(figure, one, other), *ends), touching=closed)
         for place, one, found in pairs
         for name, other in found.items()
     ]
+    mean = contrast(
+        figure, [(c / len(pairs), one) for _, one, found in pairs for c, one in between(one, *found.values())]
+    )
+    whole = "over all budgets" if len(pairs) > 1 else "the difference is"
+    number = f"{mean.value:+.3f} ± {mean.error:.3f}{UNITS.get(figure, '')}"
+    level = _level(figure, pairs, matters, share)
     place, one, found = pairs[-1]
     beside = "; ".join(dict.fromkeys(_figure(each, figure) for each in (one, *found.values())))
     text = f"{_name(mine)} is {_told(evidence)} in {LABELS.get(figure, figure)} (at {place}: {beside})"
-    if not pool and margin is None:
-        return decide(evidence, text)
-    parts = [difference(figure, one, *found.values()) for _, one, found in pairs]
-    value, error = sum(part.value for part in parts), math.hypot(*(part.error for part in parts))
-    mean = Measured(value / len(parts), error / len(parts))
-    whole = "over all budgets" if len(pairs) > 1 else "the difference is"
-    text += f"; {whole} {mean.value:+.3f} ± {mean.error:.3f}"
-    text += "" if margin is None else f", where the paper has {-margin:+.2f}"
-    return decide(evidence, text, _gap("all", "all budgets", mean, 0.0 if margin is None else -margin / 2))
+    text += f"; {whole} {number}" if pool or margin is not None or level else ""
+    text += "" if margin is None else f", where the paper has {margin if higher else -margin:+.2f}"
+    text += f"; what is below {level[0].most:.2g} does not matter" if level else ""
+    told = {"number": number, "methods": methods}
+    if similar:
+        guards = [replace(e, least=level[0].least, most=level[0].most) for e in evidence if level]
+        return decide([], text, level, guards=guards, **told)
+    edge = 0.0 if margin is None else margin / 2
+    pooled = [_gap("all", "all budgets", mean, *((math.inf, edge) if higher else (-edge, -math.inf)))]
+    return decide(evidence, text, pooled if pool or margin is not None else (), level=level, **told)
+
+
+def _level(
+    figure: str, pairs: Sequence[tuple[int, Row, dict[str, Row]]], matters: float | None, share: float | None
+) -> list[Evidence]:
+    """For each of those that are compared with, the difference over all budgets, and what does not matter."""
+    made = []
+    for name in dict.fromkeys(name for _, _, found in pairs for name in found):
+        own = [(one, found[name]) for _, one, found in pairs if name in found]
+        mean = contrast(figure, [(c / len(own), one) for pair in own for c, one in between(*pair)])
+        size = sum(abs(other[figure]) for _, other in own) / len(own)
+        room = matters if share is None else share * size
+        made += [] if room is None else [_gap(name, "all budgets", mean, room, -room)]
+    return made
 
 
 def _name(some: Some) -> str:
@@ -203,10 +278,9 @@ def _figure(one: Row, figure: str) -> str:
     return f"{name} {shown(one, figure)}" + ("" if one.get("entropy") is None else f", entropy {one['entropy']:.2f}")
 
 
-def same(study: Study, figure: str, mine: str, other: str, **how: Any) -> Claim:
-    """Whether two methods are indistinguishable at every budget that counts; see `below`."""
-    made = below(study, figure, mine, [other], closed=True, **how)
-    return decide([replace(e, least=0.0) for e in made.evidence], made.found) if made.evidence else made
+def same(study: Study, figure: str, mine: str, others: Sequence[str], **how: Any) -> Claim:
+    """Whether a method is level with `others`: over all budgets by less than what matters, and at none by more."""
+    return below(study, figure, mine, others, similar=True, **how)
 
 
 def change(study: Study, figure: str, method: str, rises: bool = True) -> Claim:
@@ -215,7 +289,8 @@ def change(study: Study, figure: str, method: str, rises: bool = True) -> Claim:
     gap = difference(figure, own[-1], own[0])
     ends = (math.inf, 0.0) if rises else (0.0, -math.inf)
     found = listing([f"{shown(one, figure)} at {one['nfe']}" for one in (own[0], own[-1])])
-    return decide([_gap(method, "", gap, *ends)] if gap.value else [], found)
+    number = f"{gap.value:+.2f} ± {gap.error:.2f}{UNITS.get(figure, '')}"
+    return decide([_gap(method, "", gap, *ends)] if gap.value else [], found, number=number, methods=(method,))
 
 
 def at_least(study: Study, figure: str, method: str, bound: float, holds: bool = True, remark: str = "") -> Claim:
@@ -223,7 +298,9 @@ def at_least(study: Study, figure: str, method: str, bound: float, holds: bool =
     one = min(study.where(method=method), key=lambda one: one[figure])
     ends = (math.inf, bound) if holds else (bound, -math.inf)
     evidence = [_gap(method, "", Measured(one[figure], one[f"{figure}_se"]), *ends)]
-    return decide(evidence, f"the least is {shown(one, figure)} at {one['nfe']}{remark}")
+    number = f"{shown(one, figure)}{UNITS.get(figure, '')} at {one['nfe']}"
+    found = f"the least is {shown(one, figure)} at {one['nfe']}{remark}"
+    return decide(evidence, found, number=number, methods=(method,))
 
 
 def published(study: Study, figure: str, column: str, near: float | str, methods: Sequence[str] | None = None) -> Claim:
@@ -232,15 +309,16 @@ def published(study: Study, figure: str, column: str, near: float | str, methods
     wanted = [one for one in study.rows if one.get(column) is not None]
     own = [one for one in wanted if (one["kind"] == "paper" if methods is None else one["method"] in methods)]
     if not own:
-        return Claim("", "cannot be checked here", "the paper has no figures for the budgets of this run")
+        return Claim("", "undecided", "the paper has no figures for the budgets of this run")
     evidence = []
     for one in own:
         told, room = one[column], one[near] if isinstance(near, str) else near * one[column]
         value = Measured(one[figure], one[f"{figure}_se"])
         evidence.append(_gap(f"{one['method']} at {one['nfe']}", "", value, told + room, told - room))
     ratios = [one[figure] / one[column] for one in own]
-    span = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return decide(evidence, f"ours are {span} times the paper's, over {len(own)} rows")
+    span, names = f"{min(ratios):.2f} to {max(ratios):.2f}", tuple(dict.fromkeys(one["method"] for one in own))
+    found = f"ours are {span} times the paper's, over {len(own)} rows"
+    return decide(evidence, found, number=f"{span} times", methods=names)
 
 
 def slope(
@@ -255,8 +333,11 @@ def slope(
     known = study.slopes[figure]
     values = {name: known[name] - (0.0 if less is None else known[less]) for name in methods}
     evidence = [_gap(name, "", Measured(value, 0.0), most, least) for name, value in values.items()]
-    told = [f"{name} {known[name]:.2f}" for name in (*methods, *([] if less is None else [less]))]
-    return decide(evidence, f"slopes of the {LABELS.get(figure, figure)} against steps: {listing(told)}")
+    names = (*methods, *([] if less is None else [less]))
+    told = [f"{name} {known[name]:.2f}" for name in names]
+    number = f"slope{'s' if len(told) > 1 else ''} {listing([f'{known[name]:.2f}' for name in names])}"
+    found = f"slopes of the {LABELS.get(figure, figure)} against steps: {listing(told)}"
+    return decide(evidence, found, number=number, methods=tuple(names))
 
 
 RULES: dict[str, Callable[..., Claim]] = {

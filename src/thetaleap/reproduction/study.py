@@ -1,4 +1,8 @@
-"""The one table of an experiment: figures with their errors, and their differences, paired where samples are."""
+"""The one table of an experiment: figures with their errors, and their differences, paired by sample numbers.
+
+All methods draw with the same seed. Rows hold what each figure is in resamples that are the same for all of them (see
+`evaluation.metrics.resampled`), so that the error of a difference knows what rows share.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from ..evaluation.metrics.accuracy import Accuracy
-from ..evaluation.metrics.sequences import Measured
+from ..evaluation.metrics.measured import Measured
+from ..evaluation.metrics.resampled import Resampled, scatter
 
 UNUSUAL = 3.0
 """Figures differ beyond this many standard errors of their difference."""
 KEYS = ("experiment", "model", "method", "solver", "theta", "steps", "nfe", "evaluations", "most_evaluations", "num")
 """Columns of every table; behind them the figures: ``name``, and ``name_se`` or ``name_low`` and ``name_high``.
-Columns that begin with ``_`` hold values of each sample, and are not written."""
+Columns that begin with ``_`` hold figures of resamples, and are not written."""
 
 Row = dict[str, Any]
 
@@ -37,7 +42,7 @@ class Study:
 
     @property
     def written(self) -> list[Row]:
-        """The rows without the values of each sample."""
+        """The rows without the figures of resamples."""
         return [{key: value for key, value in one.items() if not key.startswith("_")} for one in self.rows]
 
     def column(self, name: str) -> list[Any]:
@@ -50,12 +55,14 @@ class Study:
 
 
 def row(method: str, spent: Any = None, **entries: Any) -> Row:
-    """A row: figures may be plain numbers, `Measured` or `Accuracy`; `spent` are the evaluations of each sample."""
+    """A row: figures may be numbers, `Measured`, `Resampled` or `Accuracy`; `spent` are the evaluations of each sample."""
     made: Row = {"method": method}
     if spent is not None:
         made |= {"evaluations": float(np.mean(spent)), "most_evaluations": int(max(spent)), "num": len(spent)}
     for name, entry in entries.items():
-        if isinstance(entry, Measured):
+        if isinstance(entry, Resampled):
+            made |= {name: entry.value, f"{name}_se": entry.error, f"_{name}": entry.again}
+        elif isinstance(entry, Measured):
             made |= {name: entry.value, f"{name}_se": entry.error}
         elif isinstance(entry, Accuracy):
             made |= {f"{name}_right": entry.right, name: entry.value}
@@ -65,25 +72,42 @@ def row(method: str, spent: Any = None, **entries: Any) -> Row:
     return made
 
 
+Terms = Sequence[tuple[float, Row]]
+"""Rows, each with the factor by which its figure is multiplied."""
+
+
+def contrast(figure: str, terms: Terms) -> Measured:
+    """The sum of a figure over rows, times their factors: by the common resamples, where all rows have some.
+
+    Otherwise rows are taken to be independent. Of shares the error is at least that of one sample, else it would be 0
+    where all answers are right.
+    """
+    factors, rows = np.array([factor for factor, _ in terms]), [one for _, one in terms]
+    value = float(factors @ [one[figure] for one in rows])
+    if all(one.get(f"_{figure}") is not None for one in rows):
+        num = min(one["num"] for one in rows)
+        error = scatter(factors @ np.stack([one[f"_{figure}"] for one in rows]), num)
+        share = rows[0].get(f"{figure}_low") is not None
+        return Measured(value, max(error, float(np.abs(factors).max()) / num) if share else error)
+    errors = [one.get(f"{figure}_se") or 0.0 for one in rows]
+    return Measured(value, math.hypot(*(factors * errors)))
+
+
+def between(one: Row, *others: Row) -> Terms:
+    """Of a row, from the mean of others."""
+    return [(1.0, one), *((-1 / len(others), other) for other in others)]
+
+
 def difference(figure: str, one: Row, *others: Row) -> Measured:
-    """Of a figure, from the mean of others: paired, sample by sample, where all have values of as many samples."""
-    rows = (one, *others)
-    weights = np.array([1.0, *[-1 / len(others)] * len(others)])
-    value = float(weights @ [each[figure] for each in rows])
-    samples: list[Any] = [each.get(f"_{figure}") for each in rows]
-    if all(each is not None for each in samples) and len({len(each) for each in samples}) == 1:
-        gaps = weights @ np.stack(samples)
-        return Measured(value, float(gaps.std(ddof=1)) / math.sqrt(len(gaps)))
-    errors = [each.get(f"{figure}_se") or 0.0 for each in rows]
-    return Measured(value, math.hypot(*(weights * errors)))
+    """Of a figure, from the mean of others."""
+    return contrast(figure, between(one, *others))
 
 
 def compare(figure: str, one: Row, other: Row) -> int:
-    """-1 if the figure is lower for `one`, 1 if it is higher, 0 if the two are indistinguishable.
-
-    Shares have intervals, which must not overlap; other figures lie `UNUSUAL` standard errors of the difference apart.
-    """
-    if one.get(f"{figure}_low") is not None:
+    """-1 if the figure is lower for `one`, 1 if it is higher, 0 if the two are indistinguishable: `UNUSUAL` standard
+    errors of the difference apart. Shares without resamples have intervals, which must not overlap."""
+    paired = one.get(f"_{figure}") is not None and other.get(f"_{figure}") is not None
+    if one.get(f"{figure}_low") is not None and not paired:
         return int(one[f"{figure}_low"] > other[f"{figure}_high"]) - int(one[f"{figure}_high"] < other[f"{figure}_low"])
     gap = difference(figure, one, other)
     return 0 if abs(gap.value) <= UNUSUAL * gap.error else -1 if gap.value < 0 else 1

@@ -3,7 +3,7 @@
 The model ``sums`` solves word problems of two or three steps. It is asked problems whose numbers it has never seen; the
 question is given, and all positions behind it are free: the answer, and ends to fill up. As in the paper the
 temperature is 0.5, theta is 1/2, steps are equal down to 1e-3, semi-autoregressive decoding is in a single block, and
-blocks are of 8.
+blocks are of 8. Budgets are by evaluations per free position, 1/64 to 1, as far as that is an evaluation at all.
 """
 
 from __future__ import annotations
@@ -16,34 +16,49 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..conditioning.wrappers import tempered
-from ..control import Method
 from ..core.checks import require
 from ..core.free import FREE
-from ..evaluation.figures import listing, write_lines
+from ..evaluation.figures import write_lines
 from ..evaluation.metrics.accuracy import Accuracy
+from ..evaluation.metrics.resampled import resampled_mean
 from ..models.network import Network
-from ..sampling import plan, sample
 from ..training.sums import END, LENGTH, WORDS, Problem, encoded, problems, result_of
-from .methods import EXACT, SAFE, SEMI, TWEEDIE, fewest, pick
+from .looks import Cell, draw, fingerprint, until_decided
+from .methods import (
+    AUTO,
+    CORRECTED,
+    EXACT,
+    SAFE,
+    SEMI,
+    TWEEDIE,
+    Led,
+    budgets_by_ratio,
+    drawn_by,
+    fewest,
+    look,
+    pick,
+    steps_of,
+    takes_budget,
+)
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
 from .study import Row, Study, compare, ranking, row
 
 MODEL = "sums"
-NUM = 100
-BUDGETS = (2, 4, 8, 16, 32, 64)
+NUM = 128
 BLOCK = 8
 TEMPERATURE = 0.5
 STOP = WORDS.index(END)
 BLOCKWISE, MULTISTEP, EXPONENTIAL = "theta-Trapezoidal in blocks", "multistep", "exponential Trapezoidal"
-SOLVERS: dict[str, Method] = pick(
+SOLVERS: dict[str, Led] = pick(
     *(*reversed(SEMI), SAFE, BLOCKWISE, TWEEDIE, MULTISTEP, f"{MULTISTEP} in blocks", EXPONENTIAL),
-    *(f"{EXPONENTIAL} in blocks", EXACT),
+    *(f"{EXPONENTIAL} in blocks", CORRECTED, AUTO, EXACT),
     size=BLOCK,
     stop=STOP,
 )
 """The first four are the paper's. The last one is exact, and takes an evaluation for each free position."""
-DRAWN = (EXACT, *SEMI, SAFE, BLOCKWISE, MULTISTEP, f"{MULTISTEP} in blocks")
+DRAWN = (*SEMI, SAFE, BLOCKWISE, AUTO)
+"""In the figure, beside exact sampling; the table has all."""
 COLUMNS = {"right, %": ("accuracy", 100.0, 1), "worked out, %": ("worked", 100.0, 1)}
 
 
@@ -51,7 +66,7 @@ COLUMNS = {"right, %": ("accuracy", 100.0, 1), "worked out, %": ("worked", 100.0
 def run(
     job: Job,
     model: str | Network = MODEL,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] | None = None,
     batch_size: int | None = None,
     temperature: float = TEMPERATURE,
 ) -> Report:
@@ -60,37 +75,58 @@ def run(
     `num` held-out problems are answered by ``sums``, or by another model of its words. The problems are the same for
     all seeds. Budgets that a method cannot do with are left out.
     """
-    num = job.num or NUM
-    require(min(budgets, default=0) > 0, "budgets", list(budgets), "give at least one, of at least 1")
     network, name = _model(model)
-    shaped, asked = tempered(network, temperature), problems(num, held_out=True)
-    template = questions(asked, network.length)
-    free = (template == FREE).sum(1)
-    most = int(free.max())
-    todo = [(m, nfe) for m in SOLVERS for nfe in budgets_for(network, SOLVERS[m], sorted(set(budgets)), most)]
-    manner: Row = {"template": template, "seed": job.seed, "batch_size": batch_size, "progress": False}
-    rows, written = [], []
-    with job.bar("evaluations", sum(nfe or most for _, nfe in todo)) as advance:
-        for method, nfe in todo:
-            solver = SOLVERS[method]
-            drawn = sample(shaped, solver, nfe=nfe, **manner)
-            texts = [answer_of(network, tokens, int(n)) for tokens, n in zip(drawn.x, free, strict=True)]
-            pairs = list(zip(asked, texts, strict=True))
-            told = {"model": name, "solver": repr(solver), "nfe": nfe}
-            told |= {"steps": len(plan(shaped, solver, nfe=nfe, positions=most)) - 1}
-            right = Accuracy.of(sum(result_of(text) == one.result for one, text in pairs), num)
-            worked = Accuracy.of(sum(text == one.answer for one, text in pairs), num)
-            rows.append(row(method, drawn.nfe.tolist(), **told, accuracy=right, worked=worked))
-            keys = {"method": method, "nfe": nfe}
-            written += [{**keys, "question": p.question, "result": p.result, "answer": text} for p, text in pairs]
-            advance(nfe or most)
-    settings = {"model": name, "num": num, "temperature": temperature, "block": BLOCK}
+    shaped, few = tempered(network, temperature), job.num or NUM
+    first = questions(problems(few, held_out=True), network.length)
+    free = (first == FREE).sum(1)
+    usual, most = round(float(free.double().mean())), int(free.max())
+    given = sorted(set(budgets_by_ratio(usual) if budgets is None else budgets))
+    require(min(given, default=0) > 0, "budgets", given, "give at least one, of at least 1")
+    cells = [Cell(m, n, few, n or usual) for m in SOLVERS for n in budgets_for(network, SOLVERS[m], given, most)]
+    weights, written = fingerprint(network, first[0]), dict[Cell, list[Row]]()
+
+    def measure(cell: Cell, num: int) -> Row:
+        asked, solver = problems(num, held_out=True), SOLVERS[cell.method]
+        template = questions(asked, network.length)
+        told = {"sums": weights, "solver": repr(solver), "nfe": cell.nfe, "seed": job.seed, "temperature": temperature}
+        manner = {"seed": job.seed, "batch_size": batch_size, "progress": False}
+
+        def make(first: int, count: int) -> Any:
+            some = template[first : first + count]
+            return drawn_by(shaped, solver, cell.nfe, first=first, num=count, template=some, **manner)
+
+        drawn, lengths = draw(job, told, num, make), (template == FREE).sum(1)
+        texts = [answer_of(network, tokens, int(n)) for tokens, n in zip(drawn.x, lengths, strict=True)]
+        pairs = list(zip(asked, texts, strict=True))
+        right = torch.tensor([result_of(text) == one.result for one, text in pairs], dtype=torch.float64)
+        worked = Accuracy.of(sum(text == one.answer for one, text in pairs), num)
+        keys = {"method": cell.method, "nfe": cell.nfe}
+        written[cell] = [{**keys, "question": p.question, "result": p.result, "answer": text} for p, text in pairs]
+        entries = {"model": name, "solver": repr(solver), "nfe": cell.nfe, "kind": look(cell.method).kind}
+        entries |= {"network": float(drawn.spent.double().mean())}
+        entries |= {"ratio": None if cell.nfe is None else cell.nfe / usual}
+        entries |= {"steps": steps_of(shaped, solver, cell.nfe, positions=int(lengths.max()))}
+        share = {"accuracy": Accuracy.of(int(right.sum()), num), "_accuracy": resampled_mean(right).again}
+        return row(cell.method, drawn.nfe.tolist(), **entries, **share, worked=worked)
+
+    settings = {"model": name, "weights": weights, "num": few, "temperature": temperature, "block": BLOCK}
     settings |= {"free": float(free.double().mean())}
-    study = Study.of("sums", rows)
-    part = Panel(study, "accuracy", "right, % of problems (95% interval)", 100.0)
-    told = {"columns": COLUMNS, "more": [write_lines(job.folder / "sums-answers.jsonl", written)], **facts(study)}
-    figure = chart([part], DRAWN, f"{name}: {num} held-out word problems")
-    return publish(job, "sums", study, settings, claims_of(study, settings), figure, **told)
+    study, claims = until_decided(job, "sums", cells, measure, lambda study: claims_of(study, settings))
+    answers = write_lines(job.folder / "sums-answers.jsonl", [one for some in written.values() for one in some])
+    exact: Row = next(iter(study.where(method=EXACT)), {})
+    level = (100 * exact["accuracy"], "exact sampling") if exact else None
+    part = Panel(study, "accuracy", "right, % of problems (95% interval)", 100.0, level=level)
+    told = {"columns": COLUMNS, "more": [answers], **facts(study)}
+    return publish(job, "sums", study, settings, claims, chart([part], DRAWN, takeaway(study, name)), **told)
+
+
+def takeaway(study: Study, name: str) -> str:
+    """Who is best at the smallest budget at which anyone has half of them right."""
+    for one in ranking(study, "accuracy", max):
+        if one.best["accuracy"] >= 0.5 * max(each["accuracy"] for each in study.rows):
+            share = f"{100 * one.best['accuracy']:.0f}%"
+            return f"{name}: with {one.nfe} evaluations {one.best['method']} has the most right, {share}"
+    return f"{name}: right answers against evaluations"
 
 
 def questions(asked: Sequence[Problem], length: int) -> Int64[Tensor, "num d"]:
@@ -106,9 +142,9 @@ def answer_of(model: Network, tokens: Int64[Tensor, " d"], free: int) -> str:
     return model.tokenizer.decode(said[: said.index(STOP)] if STOP in said else said)
 
 
-def budgets_for(model: Network, solver: Method, budgets: Sequence[int], free: int) -> list[int | None]:
+def budgets_for(model: Network, solver: Led, budgets: Sequence[int], free: int) -> list[int | None]:
     """Those that are enough; None for a solver that takes what it needs."""
-    if solver.evaluations is None:
+    if not takes_budget(solver):
         return [None]
     return [nfe for nfe in budgets if nfe >= fewest(model, solver, free)]
 
@@ -127,26 +163,8 @@ def _model(model: str | Network) -> tuple[Network, str]:
 
 
 def claims_of(study: Study, settings: Mapping[str, Any]) -> list[Claim]:
-    """The paper's claims on GSM8K. They are about LLaDA, of which sums say nothing; what they show stands beside."""
-    budgets, flat = sorted(study.column("nfe")), (SAFE, *reversed(SEMI))
-    few = found(study, flat, [nfe for nfe in budgets if nfe < settings["free"]])
-    blocks = found(study, (BLOCKWISE, *flat), budgets)
-    return judge(study, "sums", few=few, many=found(study, flat, budgets[-1:]), blocks=blocks)
-
-
-def found(study: Study, methods: Sequence[str], budgets: Sequence[int]) -> str:
-    """Where the first of `methods` stands beside the others on sums, by the intervals."""
-    words, parts = {-1: "below", 0: "level with", 1: "above"}, []
-    for nfe in budgets:
-        here = {one["method"]: one for one in study.where(nfe=nfe) if one["method"] in methods}
-        own = here.pop(methods[0], None)
-        if own is not None and here:
-            signs = {name: words[compare("accuracy", own, one)] for name, one in here.items()}
-            others = [f"{signs[name]} {name} ({100 * one['accuracy']:.1f}%)" for name, one in here.items()]
-            parts.append(f"at {nfe} it has {100 * own['accuracy']:.1f}% right, {listing(others)}")
-    if not parts:
-        return f"On sums no budget of this run has room for {methods[0]} and the others"
-    return f"On sums, {methods[0]}: {'; '.join(parts)}"
+    """The paper's claims on GSM8K. Verdicts are of this model of sums; the figures themselves are about LLaDA."""
+    return judge(study, "sums", (), f"on {settings['model']}: ", few=settings["free"] - 1, many=settings["free"] - 1)
 
 
 def facts(study: Study) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 The paper's model is RADD, and its judges are GPT-2 large and LLaMA 3; with ``radd:FOLDER`` and such a judge this
 measures what the paper does. By default it runs on Shakespeare's plays, with a model and a judge that come with the
-package. The paper's solvers have its settings: the log-linear schedule with eps = 1e-3, equal steps down to 1e-3,
-theta = 1/2, and at most one event at a position in a step (rule "reject"). Ours have their own defaults.
+package. Budgets are the paper's: from 1/64 of an evaluation per position to one. The paper's solvers have its settings:
+the log-linear schedule with eps = 1e-3, equal steps down to 1e-3, theta = 1/2, and at most one event at a position in a
+step (rule "reject"). Ours have their own defaults.
 """
 
 from __future__ import annotations
@@ -14,19 +15,42 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..control import Method as Led
-from ..control import control_of
 from ..core.checks import require, require_count
 from ..core.storage import installed
 from ..evaluation.figures import write_lines
 from ..evaluation.judges import ngram
 from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, Critic, judge
 from ..evaluation.metrics import TextQuality
-from ..evaluation.metrics.sequences import Measured
+from ..evaluation.metrics.measured import Measured
+from ..evaluation.metrics.resampled import Resampled, resampled_mean, resampled_ratio
+from ..evaluation.metrics.text import entropies
 from ..models.network import Network
 from ..sampling import Samples, sample
 from . import paper
-from .methods import EXACT, METHODS, MINE, PARALLEL, RK, TAU, TWEEDIE, pick
+from .looks import Cell, draw, fingerprint, until_decided
+from .methods import (
+    APART,
+    AUTO,
+    CORRECTED,
+    EULER,
+    EXACT,
+    METHODS,
+    MINE,
+    PARALLEL,
+    RK,
+    ROUNDS,
+    SAFE,
+    SEMI,
+    SEVERAL,
+    TAU,
+    TWEEDIE,
+    budgets_by_ratio,
+    drawn_by,
+    fewest,
+    fits,
+    pick,
+    takes_budget,
+)
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report
 from .rules import judge as judged
@@ -35,24 +59,26 @@ from .study import Row, Study, compare, ranking, row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODEL = "shakespeare-char"
-FEWEST, WORK = 12, 1024
-"""Samples of a row by default: at least so many, and as many as take so many evaluations; of exact sampling, with which
-all are compared, twice the least."""
+MODEL = "shakespeare"
+FEWEST, MOST, WORK = 16, 64, 1024
+"""Samples of a row by default: as many as take so many evaluations, within these bounds. Of exact sampling, with which all
+are compared, twice the least."""
 BLOCKS = 16
 """Of semi-autoregressive decoding, or as many as the smallest budget has steps; the paper does not say."""
 SHOWN = 2
 """Samples of each row that are kept to be read."""
-KINDS = {name: one.kind for name, one in METHODS.items() if "blocks" not in name}
-USED = list(KINDS)[:15]
-LEGACY = [name for name, kind in KINDS.items() if kind == "legacy"]
-DRAWN = [EXACT, TWEEDIE, TAU, RK, MINE, PARALLEL, "low discrepancy"]
-"""In the figure; the table has all."""
+PAPER = (EXACT, SEVERAL, EULER, TWEEDIE, TAU, RK, MINE, *SEMI, PARALLEL)
+OURS = (SAFE, APART, f"multistep, {APART}", CORRECTED, AUTO, ROUNDS)
+USED = (*PAPER, *OURS)
+LEGACY = tuple(name for name, one in METHODS.items() if one.kind == "legacy")
+DRAWN = (EULER, TAU, RK, MINE, AUTO)
+"""In the figure, beside exact sampling; the table has all."""
 COLUMNS = {
     "perplexity": ("perplexity", 1.0, 1),
     "bits per token": ("bits", 1.0, 1),
     "entropy": ("entropy", 1.0, 1),
     "repeated 4-grams, %": ("repetition", 100.0, 1),
+    "rounds": ("rounds", 1.0, 1),
 }
 
 
@@ -70,40 +96,64 @@ def run(
 ) -> Report:
     """Measure, and write ``text.md``, ``.png``, ``.csv``, ``.json`` and ``text-samples.jsonl`` to the job's folder.
 
-    By default 64 samples of a row at 16 evaluations, where methods differ most, 32 at 32, and down to 12 beyond; 24 of
-    exact sampling. The model is any of text that `load` knows, or one with a tokenizer; the judge "plays" for
-    Shakespeare's, else "smollm2" if it is installed; budgets are 16, 32, ... 1024 up to the model's length. With
-    `legacy` there are first-order solvers with the precision of published code as well. `sampler` draws as `sample` does.
+    By default 64 samples of a row up to 16 evaluations, where methods differ most, and down to 16 beyond; 32 of exact
+    sampling. The model is any of text that `load` knows, or one with a tokenizer; the judge "plays" for Shakespeare's,
+    else "smollm2" if it is installed; budgets are 1/64, 1/32, ... 1 evaluation for each position. With `legacy` there are
+    solvers as in published code as well. `sampler` draws as `sample` does.
     """
     network, name = model_of(model, device=device, dtype=dtype)
     critic = critic_of(name, judge, device)
     wanted = budgets_of(network, budgets)
     require(network.process.mask is not None or not legacy, "legacy", legacy, "is for masked models; leave it out")
     block = math.ceil(network.length / min(BLOCKS, wanted[0]))
-    solvers = pick(*USED, *(LEGACY if legacy else []), block=block)
-    known = [method for method in solvers if _fits(solvers[method], network)]
-    todo = [(m, n) for m in known for n in (wanted if solvers[m].evaluations is not None else [None])]
-    # samples of a row
-    nums = {nfe: job.num or (2 * FEWEST if nfe is None else max(FEWEST, WORK // nfe)) for nfe in [None, *wanted]}
-    rows: list[Row] = []
-    kept: list[Row] = []
-    with job.bar("evaluations", sum(n or network.length for _, n in todo)) as advance:
-        for method, nfe in todo:
-            manner = {"delta": METHODS[method].delta, "seed": job.seed, "batch_size": batch_size, "progress": False}
-            drawn = sampler(network, solvers[method], nfe=nfe, num=nums[nfe], **manner)
-            texts = texts_of(network, drawn.x)
-            told = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "kind": METHODS[method].kind}
-            rows.append(row(method, drawn.nfe.tolist(), **told, **figures_of(critic, texts), **_published(method, nfe)))
-            kept += [{"method": method, "nfe": nfe, "text": text} for text in texts[:SHOWN]]
-            write_lines(job.folder / "text-samples.jsonl", kept)  # after each, as the next may take hours
-            advance(nfe or network.length)
+    solvers = pick(*USED, *(LEGACY if legacy else ()), block=block, redraw=max(1, network.length // 16))
+    known = [method for method in solvers if fits(solvers[method], network)]
+    cells = [
+        Cell(m, n, job.num or samples_of(n), n or network.length)
+        for m in known
+        for n in (
+            [n for n in wanted if n >= fewest(network, solvers[m], network.length)]
+            if takes_budget(solvers[m])
+            else [None]
+        )
+    ]
+    weights, kept = fingerprint(network), dict[Cell, list[Row]]()
+
+    def measure(cell: Cell, num: int) -> Row:
+        solver, delta = solvers[cell.method], METHODS[cell.method].delta
+        told = {"text": weights, "solver": repr(solver), "nfe": cell.nfe, "delta": delta, "seed": job.seed}
+        manner = {"seed": job.seed, "batch_size": batch_size, "progress": False, "sampler": sampler}
+        drawn = draw(
+            job,
+            told,
+            num,
+            lambda first, count: drawn_by(network, solver, cell.nfe, delta, first=first, num=count, **manner),
+        )
+        texts = texts_of(network, drawn.x)
+        kept[cell] = [{"method": cell.method, "nfe": cell.nfe, "text": text} for text in texts[:SHOWN]]
+        # after each, as the next may take hours
+        write_lines(job.folder / "text-samples.jsonl", [one for some in kept.values() for one in some])
+        entries = {"model": name, "solver": repr(solver), "nfe": cell.nfe, "kind": METHODS[cell.method].kind}
+        entries |= {"network": float(drawn.spent.double().mean())}
+        entries |= {"ratio": None if cell.nfe is None else cell.nfe / network.length}
+        entries |= {"rounds": float(drawn.rounds.double().mean())} if solver == "exact" else {}
+        return row(
+            cell.method, drawn.nfe.tolist(), **entries, **figures_of(critic, texts), **_published(cell.method, cell.nfe)
+        )
+
     settings = {"model": name, "judge": critic.name, "length": network.length, "budgets": wanted, "block": block}
-    settings |= {"num": job.num or {str(nfe or "exact"): num for nfe, num in nums.items()}}
-    settings |= {"left out": [m for m in solvers if m not in known], "reference": reference_of(critic, network.length)}
-    study = Study.of("text", rows)
+    settings |= {"weights": weights, "left out": [m for m in solvers if m not in known]}
+    settings |= {"reference": reference_of(critic, network.length)}
+    study, claims = until_decided(job, "text", cells, measure, lambda study: claims_of(study, settings))
+    settings |= {"num": {f"{one['method']} at {one['nfe'] or 'any'}": one["num"] for one in study.rows}}
     card = {"paper": {what: {"about": table.about, "values": table.values} for what, table in paper.TEXT.items()}}
     told = {"columns": COLUMNS, "more": [job.folder / "text-samples.jsonl"], "card": card, **facts(study, settings)}
-    return publish(job, "text", study, settings, claims_of(study, settings), draw(study, settings), **told)
+    return publish(job, "text", study, settings, claims, drawing(study, settings), **told)
+
+
+def samples_of(nfe: int | None) -> int:
+    """At the first look."""
+    return 2 * FEWEST if nfe is None else min(MOST, max(FEWEST, WORK // nfe))
 
 
 def critic_of(model: str, given: str | Critic | None, device: str = "cpu") -> Critic:
@@ -117,9 +167,9 @@ def critic_of(model: str, given: str | Critic | None, device: str = "cpu") -> Cr
     return judge(given, device=device) if isinstance(given, str) else given
 
 
-def budgets_of(model: Network, given: Sequence[int] | None, among: Sequence[int] = paper.NFES) -> list[int]:
-    """Those given, or the paper's up to the model's length, in order."""
-    found = sorted(set(given)) if given is not None else [nfe for nfe in among if nfe <= model.length]
+def budgets_of(model: Network, given: Sequence[int] | None) -> list[int]:
+    """Those given, in order; or the paper's, by evaluations per position."""
+    found = sorted(set(given)) if given is not None else budgets_by_ratio(model.length)
     require(len(found) > 0, "budgets", given, f"give at least one; the model has {model.length} positions")
     for nfe in found:
         require_count("budgets", nfe)
@@ -134,15 +184,14 @@ def texts_of(model: Network, x: torch.Tensor) -> list[str]:
 
 
 def figures_of(critic: Critic, texts: Sequence[str]) -> dict[str, Any]:
-    """What the judge makes of `texts`, with the bits per token of each sample, for differences."""
+    """What the judge makes of `texts`, with what it is in resamples, for differences."""
     scores = critic.score(texts)
     made = TextQuality.of(scores.rows, scores.nats)
-    bits, error = math.log2(made.perplexity.value), made.perplexity.error / made.perplexity.value / math.log(2)
     lengths = torch.tensor([len(one) for one in scores.rows], dtype=torch.float64)
-    # to first order, what each sample adds to a ratio of two sums
-    each = bits + (scores.nats / math.log(2) - bits * lengths) / lengths.mean()
-    found = {"perplexity": made.perplexity, "bits": Measured(bits, error), "entropy": made.entropy}
-    return found | {"repetition": made.repetition[-1], "_bits": each.numpy()}
+    bits = resampled_ratio(scores.nats.double() / math.log(2), lengths)
+    likely = Resampled(made.perplexity.value, 2**bits.again, bits.num)
+    entropy = resampled_mean(entropies(scores.rows))
+    return {"perplexity": likely, "bits": bits, "entropy": entropy, "repetition": made.repetition[-1]}
 
 
 def reference_of(critic: Critic, length: int) -> dict[str, Any] | None:
@@ -151,14 +200,6 @@ def reference_of(critic: Critic, length: int) -> dict[str, Any] | None:
         return None
     known = ngram.card()["held-out pieces"]
     return known if known["length"] == length else None
-
-
-def _fits(solver: Led, model: Network) -> bool:
-    try:
-        control_of(solver).check(model.process, model.length)
-    except ValueError:
-        return False
-    return True
 
 
 def _published(method: str, nfe: int | None) -> dict[str, float | None]:
@@ -184,10 +225,12 @@ def facts(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says besides."""
     exact, known = next(iter(study.where(method=EXACT)), None), settings["reference"]
     others = [one for one in study.rows if one["nfe"] is not None] if exact else []
+    best = Study([one for one in study.rows if one["kind"] == "ours"])
     signs = [(one, compare("bits", one, exact), compare("entropy", one, exact)) for one in others if exact]
     figures = {"perplexity": "perplexity", "entropy": "unigram_entropy"}
     return {
         "ranking": ranking(study, "bits"),
+        "ours": nearest(best, exact),
         "exact": exact,
         "near": _places([one for one, likely, varied in signs if likely == 0 == varied]),
         "poor": _places([one for one, _, varied in signs if varied < 0]),
@@ -196,24 +239,36 @@ def facts(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def nearest(study: Study, exact: Row | None) -> list[tuple[int, Row]]:
+    """Of our methods at each budget, the one whose perplexity is nearest to exact sampling's."""
+    if exact is None:
+        return []
+    budgets, bits = sorted(study.column("nfe")), exact["bits"]
+    return [(n, min(study.where(nfe=n), key=lambda one: abs(one["bits"] - bits))) for n in budgets]
+
+
 def _places(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {one["method"]: [str(r["nfe"]) for r in rows if r["method"] == one["method"]] for one in rows}
 
 
-def draw(study: Study, settings: Mapping[str, Any]) -> Figure:
-    """Perplexity and entropy against evaluations: above what was measured, below the paper's."""
-    here, there = f"here: {settings['model']}, judged by {settings['judge']}", "the paper: RADD, "
-    names = {one.published: name for name, one in METHODS.items() if one.kind == "paper"}
-    rows = [
-        row(names[name], nfe=nfe, perplexity=value, entropy=paper.ENTROPY.values[name][nfe])
-        for name, line in paper.GPT2.values.items()
-        for nfe, value in line.items()
-    ]
-    told = Study.of("paper", rows)
-    real = settings["reference"]
-    levels = [real and (real[name]["value"], "held-out text") for name in ("perplexity", "unigram_entropy")]
-    parts = [Panel(study, "perplexity", "perplexity", title=here, log=True, level=levels[0])]
-    parts += [Panel(study, "entropy", "entropy, bits", title=here, level=levels[1])]
-    parts += [Panel(told, "perplexity", "perplexity", title=f"{there}GPT-2 large", log=True)]
-    parts += [Panel(told, "entropy", "entropy, bits", title=f"{there}LLaMA 3")]
-    return chart(parts, DRAWN, "Text, ± standard error; below, the paper's own figures")
+def drawing(study: Study, settings: Mapping[str, Any]) -> Figure:
+    """Perplexity and entropy against evaluations."""
+    exact: Row = next(iter(study.where(method=EXACT)), {})
+    levels = {name: (exact[name], "exact sampling") if exact else None for name in ("perplexity", "entropy")}
+    parts = [Panel(study, "perplexity", "perplexity", log=True, level=levels["perplexity"])]
+    parts += [Panel(study, "entropy", "unigram entropy, bits", level=levels["entropy"])]
+    return chart(parts, DRAWN, takeaway(study, settings))
+
+
+def takeaway(study: Study, settings: Mapping[str, Any]) -> str:
+    """From which budget on each of two is indistinguishable from exact sampling."""
+    exact = next(iter(study.where(method=EXACT)), None)
+    if exact is None:
+        return f"{settings['model']}: text against evaluations"
+    found = []
+    for method in (AUTO, MINE):
+        own = sorted((one for one in study.where(method=method)), key=lambda one: one["nfe"])
+        far = max((one["nfe"] for one in own if compare("bits", one, exact)), default=0)
+        enough = [one["nfe"] for one in own if one["nfe"] > far]
+        found.append(f"{method} from {enough[0]} evaluations on" if enough else f"{method} at no budget")
+    return f"As likely as exact samples of {settings['model']}: {found[0]}, {found[1]}"

@@ -17,26 +17,32 @@ import torch
 from ..conditioning.wrappers import guided
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
-from ..evaluation.figures import panels
+from ..evaluation.figures import direct_labels, panels
 from ..evaluation.judges.causal import Critic
-from ..evaluation.metrics.digits import digit_distance
-from ..evaluation.metrics.sequences import Measured
+from ..evaluation.metrics.digits import digit_features
+from ..evaluation.metrics.digits import judge as digit_judge
+from ..evaluation.metrics.images import frechet
+from ..evaluation.metrics.resampled import resampled_frechet
 from ..models.network import Network
 from ..sampling import DELTA, sample
+from .looks import Cell, draw, fingerprint, until_decided
 from .methods import METHODS, MINE, RK, pick
 from .pages import Job, experiment, model_of, publish
 from .rules import Claim, Report
 from .rules import judge as judged
-from .study import Study, row
+from .study import Row, Study, row
 from .text import critic_of, figures_of, texts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODELS = ("shakespeare-char", "mnist")
+MODELS = ("shakespeare", "mnist")
 THETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0)
-BUDGETS = {"bits": (16, 32), "distance": (8, 16)}
-NUMS = {"bits": 32, "distance": 120}
+RATIOS = (1 / 16, 1 / 8)
+"""Evaluations per position."""
+NUMS = {"bits": 32, "distance": 64}
+MATTERS = {"bits": 0.01, "distance": 0.15}
+"""The share of a figure by which methods must differ for it to matter; of 5 bits per token, 0.05."""
 LEAST = {"bits": 2, "distance": 40}
 """Fewer samples have no standard error."""
 BEST = {RK: (0.15, 0.4), MINE: (0.3, 0.5)}
@@ -51,7 +57,8 @@ class Subject:
     name: str
     figure: str
     by: str
-    model: Denoiser
+    told: Callable[[int, int], Denoiser]
+    """The model for samples from a number on."""
     measure: Callable[[torch.Tensor], dict[str, Any]]
     num: int
     budgets: list[int]
@@ -70,7 +77,7 @@ def run(
 ) -> Report:
     """Measure, and write ``theta.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder.
 
-    By default both models, 32 texts and 120 images of each row, with 16 and 32 evaluations of text, 8 and 16 of images.
+    By default both models, 32 texts and 64 images of each row, with 1/16 and 1/8 of an evaluation for each position.
     `thetas` are above 0, at most 1, which is for theta-RK-2 alone. See `text.run` for the rest.
     """
     for theta in thetas:
@@ -81,20 +88,35 @@ def run(
     found = [model_of(one, **place) for one in (MODELS if model is None else [model])]
     subjects = [subject_of(network, name, job.num, judge, budgets, device) for network, name in found]
     cases = [(method, theta) for method in BEST for theta in order if theta < 1 or method == RK]
-    rows = []
     manner = {"seed": job.seed, "batch_size": batch_size, "delta": DELTA, "progress": False}
-    with job.bar("evaluations", len(cases) * sum(one.num * sum(one.budgets) for one in subjects)) as advance:
-        for one in subjects:
-            for (method, theta), nfe in product(cases, one.budgets):
-                solver = pick(method, theta=theta)[method]
-                drawn = sample(one.model, solver, nfe=nfe, num=one.num, **manner)
-                told = {"model": one.name, "solver": repr(solver), "theta": theta, "nfe": nfe}
-                rows.append(row(method, drawn.nfe.tolist(), **told, **one.measure(drawn.x)))
-                advance(one.num * nfe)
+    rows, claims = [], []
+    for one in subjects:
+        weights = fingerprint(one.told(0, 1))
+
+        def row_of(cell: Cell, num: int, one: Subject = one, weights: str = weights) -> Row:
+            solver = pick(cell.method, theta=cell.theta or 0.5)[cell.method]
+            told = {"theta": weights, "solver": repr(solver), "nfe": cell.nfe, "seed": job.seed}
+            drawn = draw(
+                job,
+                told,
+                num,
+                lambda first, count: sample(
+                    one.told(first, count), solver, nfe=cell.nfe, first=first, num=count, **manner
+                ),
+            )
+            entries = {"model": one.name, "solver": repr(solver), "theta": cell.theta, "nfe": cell.nfe}
+            return row(cell.method, drawn.nfe.tolist(), **entries, **one.measure(drawn.x))
+
+        cells = [Cell(m, nfe, one.num, nfe, theta) for (m, theta), nfe in product(cases, one.budgets)]
+        study, found = until_decided(
+            job, "theta", cells, row_of, lambda s, one=one: claims_of(s, {one.name: one.figure})
+        )
+        rows += study.rows
+        claims += found
     study, figures = Study.of("theta", rows), {s.name: s.figure for s in subjects}
     told = {s.name: {"figure": s.figure, "by": s.by, "num": s.num, "budgets": s.budgets} for s in subjects}
-    settings = {"thetas": order, "models": told}
-    return publish(job, "theta", study, settings, claims_of(study, figures), draw(study, figures), columns=COLUMNS)
+    settings = {"thetas": order, "models": told, "weights": {s.name: fingerprint(s.told(0, 1)) for s in subjects}}
+    return publish(job, "theta", study, settings, claims, drawing(study, figures, claims), columns=COLUMNS)
 
 
 def subject_of(
@@ -105,20 +127,28 @@ def subject_of(
     figure = "distance" if image else "bits"
     num = NUMS[figure] if num is None else num
     require_count("num", num, least=LEAST[figure])
-    wanted = sorted(set(BUDGETS[figure] if budgets is None else budgets))
+    usual = {max(3, round(ratio * network.length)) for ratio in RATIOS}
+    wanted = sorted(usual if budgets is None else set(budgets))
     require(len(wanted) > 0, "budgets", wanted, "give at least one")
     if image:
-        labels = None if network.classes is None else torch.arange(num) % network.classes
-        told = network if labels is None else guided(network, 0.0, labels)
+
+        def told(first: int, count: int) -> Denoiser:
+            classes = network.classes
+            return network if classes is None else guided(network, 0.0, torch.arange(first, first + count) % classes)
+
         return Subject(name, figure, "a classifier of digits", told, _distance, num, wanted)
     critic = critic_of(name, judge, device)
-    measure = lambda x: figures_of(critic, texts_of(network, x))  # noqa: E731
-    return Subject(name, figure, critic.name, network, measure, num, wanted)
+
+    def measure(x: torch.Tensor) -> dict[str, Any]:
+        return figures_of(critic, texts_of(network, x))
+
+    return Subject(name, figure, critic.name, lambda first, count: network, measure, num, wanted)
 
 
 def _distance(x: torch.Tensor) -> dict[str, Any]:
-    found = digit_distance(x)
-    return {"distance": Measured(found.value, found.error), "bias": found.bias}
+    known, features = digit_judge(), digit_features(x)
+    bias = frechet(features, known.mean, known.cov).bias
+    return {"distance": resampled_frechet(features, known.mean, known.cov), "bias": bias}
 
 
 def claims_of(study: Study, figures: dict[str, str]) -> list[Claim]:
@@ -126,27 +156,33 @@ def claims_of(study: Study, figures: dict[str, str]) -> list[Claim]:
     made = []
     for model, figure in figures.items():
         kind, only = ("images", "") if figure == "distance" else ("text", " (the paper has this on images)")
-        made += judged(Study(study.where(model=model)), "theta", (), f"{model}: ", figure=figure, kind=kind, only=only)
+        told = {"figure": figure, "kind": kind, "only": only, "share": MATTERS[figure]}
+        made += judged(Study(study.where(model=model)), "theta", (), f"{model}: ", **told)
     return made
 
 
-def draw(study: Study, figures: dict[str, str]) -> Figure:
-    """Each figure of each model against theta; the paper's ranges shaded."""
-    wanted = [(m, name) for m, f in figures.items() for name in (("perplexity", "entropy") if f == "bits" else (f,))]
-    figure, [axes] = panels(5.5 * len(wanted), 5.2, 1, len(wanted))
+def drawing(study: Study, figures: dict[str, str], claims: Sequence[Claim]) -> Figure:
+    """Quality of each model against theta; the paper's ranges shaded."""
+    wanted = [(m, "perplexity" if f == "bits" else f) for m, f in figures.items()]
+    figure, [axes] = panels(6.6 * len(wanted), 4.6, 1, len(wanted))
     for panel, (model, name) in zip(axes, wanted, strict=True):
-        own = study.where(model=model)
-        for method, line in product(BEST, enumerate(sorted({one["nfe"] for one in own}))):
-            some = [one for one in own if (one["method"], one["nfe"]) == (method, line[1])]
-            values, errors = ([one[key] for one in some] for key in (name, f"{name}_se"))
-            style: dict[str, Any] = {"color": METHODS[method].colour, "linestyle": ("-", "--", ":", "-.")[line[0] % 4]}
-            style |= {"marker": "o", "markersize": 4, "capsize": 2, "label": f"{method}, {line[1]} evaluations"}
-            panel.errorbar([one["theta"] for one in some], values, errors, **style)
-        for method in BEST if name != "entropy" else ():
-            panel.axvspan(*BEST[method], color=METHODS[method].colour, alpha=0.08)
+        own, ends, colours = study.where(model=model), {}, {}
+        for method, (n, nfe) in product(BEST, enumerate(sorted({one["nfe"] for one in own})[:3])):
+            some = [one for one in own if (one["method"], one["nfe"]) == (method, nfe)]
+            at, values, errors = ([one[key] for one in some] for key in ("theta", name, f"{name}_se"))
+            colour, label = METHODS[method].colour, f"{method}, {nfe}"
+            low, high = ([v + sign * e for v, e in zip(values, errors, strict=True)] for sign in (-1, 1))
+            panel.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
+            panel.plot(at, values, color=colour, linestyle=("-", "--", ":")[n], marker="o", markersize=3.5)
+            ends[label], colours[label] = (at[-1], values[-1]), colour
+        for method in BEST:
+            panel.axvspan(*BEST[method], color=METHODS[method].colour, alpha=0.06)
         panel.set_xlabel("θ")
-        panel.set_ylabel({"entropy": "entropy, bits", "distance": "Fréchet distance"}.get(name, name))
-        panel.set_title(model, fontsize=10)
-        panel.legend(fontsize=7, frameon=False, handlelength=4)
-    figure.suptitle("Quality against θ, ± standard error; shaded: where the paper has the best", fontsize=11)
+        panel.set_ylabel({"distance": "Fréchet distance"}.get(name, name))
+        panel.set_title(f"{model}, by evaluations", fontsize=10)
+        direct_labels(panel, ends, colours)
+    good = sum(claim.verdict == "agrees" for claim in claims if "as good as any" in claim.paper)
+    whole = sum("as good as any" in claim.paper for claim in claims)
+    title = f"The paper's ranges of θ (shaded) hold a best one in {good} of {whole} cases; ± standard error"
+    figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure

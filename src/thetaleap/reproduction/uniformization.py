@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..control import grids
 from ..core.checks import require_count
-from ..evaluation.figures import number, panels
+from ..evaluation.figures import listing, number, panels
 from ..evaluation.metrics import bootstrap_kl, frequencies, histogram, kl, noise_floor
 from ..evaluation.threads import one_thread
 from ..models import load
@@ -142,7 +142,8 @@ def claims(settled: Mapping[str, Row]) -> list[Claim]:
         evidence = [Evidence("growth of the rate", "", growth, growth, growth, least=10.0)]
         evidence.append(Evidence("share afterwards", "", share, share, share, least=0.5))
         found = f"{name}: {rates[0]} evaluations per unit of time at first and {rates[1]} at last; {100 * share:.0f}% of them"
-        made.append(replace(decide(evidence, f"{found} after the KL has settled"), paper=paper))
+        words = {"short": f"evaluations pile up at the end ({name})", "number": f"{100 * share:.0f}% after settling"}
+        made.append(replace(decide(evidence, f"{found} after the KL has settled"), paper=paper, **words))
     return made
 
 
@@ -181,5 +182,7 @@ def draw(rows: Sequence[Row], settled: Mapping[str, Row]) -> Figure:
                 twin.set_yscale("log")
                 twin.set_ylim(bottom=one["floor"] / 30)
     legend(figure, 5)
-    figure.suptitle("Uniformization: where the evaluations go, and where the quality settles")
+    shares = listing([f"{100 * one['share_after']:.0f}%" for one in settled.values()])
+    title = f"Uniformization spends {shares} of its evaluations after the KL has settled"
+    figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure

@@ -207,6 +207,12 @@ def advance(run: Run, corpus: Examples, process: Process) -> float:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(noise(Draw.DROPOUT).uniform(recipe.batch)[0] * 2**53))  # dropout's, of this step alone
         loss = loss_of(run, process, batch, t, noise, model, mine).mean() / recipe.length
+    return descend(run, loss)
+
+
+def descend(run: Run, loss: Tensor) -> float:
+    """One step of the optimizers down `loss`, and of the averages; gives the loss."""
+    recipe = run.recipe
     if not math.isfinite(float(loss.detach())):  # before it spoils weights that the next checkpoint would keep
         raise ValueError(
             f"the loss is {float(loss.detach())} in step {run.step}: the last checkpoint is good; give less than "

@@ -66,13 +66,18 @@ def unigram_entropy(rows: Rows) -> Measured:
     A sample of L tokens has at most log2 L, so that only samples of about one length compare. Published tables of 1024
     tokens have values from 6.4 to 8.1 (Ren et al. 2025), which in nats would be above log 1024.
     """
+    return mean(entropies(rows))
+
+
+def entropies(rows: Rows) -> Float64[Tensor, " num"]:
+    """Of each sample: see `unigram_entropy`."""
     lengths = _lengths(rows)
     row, gram = _grams(rows, 1)
     kinds = int(gram.max()) + 1
     cell, count = torch.unique(row * kinds + gram, return_counts=True)
     counts = count.to(torch.float64)
     sums = torch.zeros_like(lengths).index_add_(0, cell // kinds, torch.xlogy(counts, counts))
-    return mean((lengths.log() - sums / lengths) / math.log(2))
+    return (lengths.log() - sums / lengths) / math.log(2)
 
 
 def repetition(rows: Rows, n: int) -> Measured:

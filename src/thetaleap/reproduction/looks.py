@@ -1,0 +1,158 @@
+"""How many samples: drawn once, or, with ``--full``, until every claim is decided.
+
+The rule is fixed beforehand. An experiment looks at its claims after n samples a row, 2n, 4n, ... up to 32n, which is the
+cap. A claim is judged at each look until it is decided; that verdict stays. Only methods of claims that are undecided are
+drawn further, so that rows end with different numbers of samples.
+
+A true claim gets six chances to be said to differ, where a single look gives it one. So the probability is at most six
+times that of `rules` for each row that is compared: 0.81% in one direction and 1.6% in both. Looks at the same samples
+depend on each other, which makes it 0.67% and 1.3% where the truth is on the edge, and next to nothing beyond it.
+
+What was drawn is kept in files, and is not drawn again: a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from .. import __version__
+from ..core.evaluation import Denoiser
+from ..core.free import FREE
+from ..core.storage import replacing
+from ..sampling import Samples
+from .pages import Job
+from .rules import Claim
+from .study import Row, Study
+
+LOOKS = 6
+AT_ONCE = 128
+"""Samples that are drawn between two files."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row to measure."""
+
+    method: str
+    nfe: int | None
+    num: int
+    """Samples at the first look."""
+    work: float
+    """Evaluations of one sample, at most."""
+    theta: float | None = None
+
+
+def until_decided(
+    job: Job,
+    name: str,
+    cells: Sequence[Cell],
+    measure: Callable[[Cell, int], Row],
+    judge: Callable[[Study], Sequence[Claim]],
+) -> tuple[Study, list[Claim]]:
+    """The table, and the claims, each as it was when it was decided; without ``full`` after one look.
+
+    Args:
+        job: of the experiment.
+        name: of it.
+        cells: the rows.
+        measure: the row of a cell with so many samples, those of an earlier look among them.
+        judge: the claims, in the same order each time.
+    """
+    rows: dict[Cell, Row] = {}
+    claims: list[Claim] = []
+    wanted, study = list(cells), Study.of(name, [])
+    for factor in (2**look for look in range(LOOKS if job.full else 1)):
+        added = factor - factor // 2
+        label = "evaluations" if factor == 1 else f"evaluations, look {factor.bit_length()} of {LOOKS}"
+        with job.bar(label, sum(cell.num * cell.work * added for cell in wanted)) as advance:
+            for cell in wanted:
+                rows[cell] = measure(cell, factor * cell.num)
+                advance(cell.num * cell.work * added)
+        study = Study.of(name, [rows[cell] for cell in cells])
+        found = list(judge(study))
+        claims = [old if old.verdict != "undecided" else new for old, new in zip(claims or found, found, strict=True)]
+        missing = {method for claim in claims if claim.verdict == "undecided" for method in claim.methods}
+        wanted = [cell for cell in cells if cell.method in missing]
+        if not wanted:
+            break
+    return study, claims
+
+
+# --- what was drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Samples, as far as measurements need them."""
+
+    x: Int64[Tensor, "num d"]
+    nfe: Int64[Tensor, " num"]
+    spent: Int64[Tensor, " num"]
+    rounds: Int64[Tensor, " num"]
+
+    @property
+    def num(self) -> int:
+        return len(self.x)
+
+
+COLUMNS = ("x", "nfe", "spent", "rounds")
+
+
+def draw(job: Job, told: Mapping[str, Any], num: int, make: Callable[[int, int], Samples]) -> Drawn:
+    """`num` samples: those in a file, if the job keeps files, and fresh ones, ``make(from, how many)``.
+
+    `told` is all that the samples depend on, the model by its `fingerprint`: another is another file.
+    """
+    path = None if not job.full else job.folder / "draws" / f"{digest({**told, 'version': __version__})}.npz"
+    have = _read(path) if path is not None and path.is_file() else None
+    while have is None or have.num < num:
+        start = 0 if have is None else have.num
+        fresh = make(start, min(AT_ONCE if path else num, num - start))
+        new = Drawn(*(getattr(fresh, name).cpu() for name in COLUMNS))
+        parts = [new] if have is None else [have, new]
+        have = Drawn(*(torch.cat([getattr(one, name) for one in parts]) for name in COLUMNS))
+        if path is not None:
+            _write(path, have)
+    return replace(have, **{name: getattr(have, name)[:num] for name in COLUMNS})
+
+
+def digest(told: Mapping[str, Any]) -> str:
+    """A name for settings."""
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode()).hexdigest()[:24]
+
+
+def fingerprint(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> str:
+    """A name for a model by what it says of one noisy sequence, to five digits: other weights say something else.
+
+    The sequence is a template, of which the free positions are noise; by default a third of the positions are given.
+    """
+    states, place = model.process.states, torch.arange(model.length)
+    x = torch.where(place % 3 == 0, place % states, FREE) if given is None else given
+    blank = states if model.process.mask is not None else 0
+    noisy = torch.where(x == FREE, blank, x).unsqueeze(0).to(model.device)
+    time = torch.tensor(model.horizon / 2, dtype=torch.float64, device=model.device)
+    with torch.no_grad():
+        said = model(noisy, time).logits(place.to(model.device)).double()
+    likely = (said - said.logsumexp(1, keepdim=True)).clamp_min(-50)
+    return digest({"says": [f"{value:.5g}" for value in likely.mean(1).tolist()]})[:12]
+
+
+def _read(path: Path) -> Drawn:
+    with np.load(path, allow_pickle=False) as arrays:
+        return Drawn(*(torch.from_numpy(arrays[name].astype(np.int64)) for name in COLUMNS))
+
+
+def _write(path: Path, drawn: Drawn) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **{name: getattr(drawn, name).numpy().astype(np.int32) for name in COLUMNS})
