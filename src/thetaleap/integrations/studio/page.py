@@ -25,15 +25,18 @@ from .work import listen
 TITLE = "thetaleap studio"
 ABOUT = "Solvers of discrete diffusion models, to look at. Every result has a link, and the Python that makes it."
 CHANGED = "The settings have changed: press Run."
-LINK = """(link) => {
-  if (!link) return link;
-  const url = new URL(window.location), theme = url.searchParams.get("__theme");
-  url.search = new URL(link, url).search;
-  if (theme) url.searchParams.set("__theme", theme);
-  history.replaceState(null, "", url);
-  return url.href;
+LINKS = """(...links) => {
+  const now = new URL(window.location), theme = now.searchParams.get("__theme");
+  const shown = links.length > 1 ? now.searchParams.get("tab") || "watch" : null;
+  const whole = links.map((link) => {
+    const url = new URL(link || "", now);
+    if (theme) url.searchParams.set("__theme", theme);
+    if (!shown || url.searchParams.get("tab") === shown) history.replaceState(null, "", url);
+    return url.href;
+  });
+  return links.length > 1 ? whole : whole[0];
 }"""
-"""Puts a link into the address bar, and gives it whole."""
+"""Makes links whole, and puts one into the address bar: of several that of the tab which is shown."""
 AT_ONCE = 4
 """Runs at the same time; others wait."""
 KEPT = 3600
@@ -50,15 +53,20 @@ LABELS = {
     "labels": "Labels",
 }
 CHOICES = {watch.WHEN: "when it was written", watch.SURE: "how sure the model was"}
-GIVEN = ("template", "forbid", "labels", "guidance", "temperature")
-"""Settings of `Watch` that stand apart."""
+GROUPS = (
+    *(("model",), ("solver",), ("solvers",), ("positions", "values"), ("weights",), ("process",)),
+    *(("nfe", "num", "seed"), ("budgets",), ("template",), ("forbid",), ("labels", "guidance"), ("temperature",)),
+    ("colour",),
+)
+"""Settings that stand beside each other."""
 HEADERS = ["sequence", "weight"]
 
 
 def component(one: Parameter, allowed: Allowed) -> Any:
     """The part of a form that asks for a setting."""
     label = LABELS.get(one.name, one.name.capitalize())
-    about: dict[str, Any] = {"label": label, "info": one.knob.help, "elem_id": None, "elem_classes": f"tl-{one.name}"}
+    about: dict[str, Any] = {"label": label, "info": one.knob.help.replace("_", "`_`")}
+    about |= {"elem_classes": f"tl-{one.name}", "min_width": 80}
     if one.name == "model":
         return gr.Dropdown(allowed.names, value=one.default, allow_custom_value=allowed.files, **about)
     if one.name == "solver":
@@ -75,13 +83,13 @@ def component(one: Parameter, allowed: Allowed) -> Any:
 
 def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) -> Tab:
     """The components of a tab: the form, and beside it what is found."""
-    known, more = parameters(kind), dict[str, Any]()
+    known, inputs, more = parameters(kind), dict[str, Any](), dict[str, Any]()
     with gr.Tab(name.capitalize(), id=name) as tab, gr.Row():
         with gr.Column(scale=1, min_width=300):
-            inputs = {key: component(one, allowed) for key, one in known.items() if key not in GIVEN}
-            if kind is watch.Watch:
-                with gr.Accordion("What is given, and how it is drawn", open=True):
-                    inputs |= {key: component(known[key], allowed) for key in GIVEN}
+            for group in GROUPS:
+                if set(group) & set(known):
+                    with gr.Row(equal_height=True):
+                        inputs |= {key: component(known[key], allowed) for key in group if key in known}
             if kind is truth.Truth:
                 more["law"] = gr.Dropdown(list(truth.LAWS), value=None, label="Begin with", info="A law to change.")
                 more["table"] = gr.Dataframe(
@@ -95,10 +103,10 @@ def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) 
                     max_height=340,
                     elem_classes="tl-law",
                 )
+        with gr.Column(scale=2, min_width=300, elem_classes="tl-tab"):
             with gr.Row():
                 run = gr.Button("Run", variant="primary", elem_classes="tl-run", min_width=80)
                 stop = gr.Button("Stop", elem_classes="tl-stop", min_width=80)
-        with gr.Column(scale=2, min_width=300, elem_classes="tl-tab"):
             status = gr.HTML(elem_classes="tl-line")
             if kind in (watch.Watch, race.Race):
                 what = "Step" if kind is watch.Watch else "Evaluations"
@@ -107,12 +115,17 @@ def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) 
             result = gr.HTML(elem_classes="tl-result")
             if kind is ranking.Ranking:
                 more["csv"] = gr.DownloadButton("Download as CSV", interactive=False, elem_classes="tl-csv")
-            program = gr.Code(language="python", label="The same in Python", interactive=False, elem_classes="tl-code")
-            link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=2, elem_classes="tl-link")
+            program = gr.Code(
+                language="python",
+                label="The same in Python",
+                interactive=False,
+                wrap_lines=True,
+                elem_classes="tl-code",
+            )
+            link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=4, elem_classes="tl-link")
     inputs = {key: inputs[key] for key in known}
-    made = Tab(name, kind, code, inputs, status, result, program, link, run, stop, more)
-    tab.select(None, link, link, js=LINK, **QUIET)
-    return made
+    tab.select(None, link, link, js=LINKS, **QUIET)
+    return Tab(name, kind, code, inputs, status, result, program, link, run, stop, more)
 
 
 def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, turns: Turns) -> Callable[..., Any]:
@@ -122,7 +135,7 @@ def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, t
         still = turns.begin(str(request.session_hash), tab.name)
         try:
             settings = tab.settings(values)
-            yield {tab.status: paint.line("begun", 0.0), **tab.told(settings, allowed)}
+            yield {tab.status: paint.line("begun", 0.0), tab.program: tab.code(settings, allowed)}
             for update in work(tab, settings, allowed):
                 if not still():
                     return
@@ -135,7 +148,7 @@ def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, t
 
 
 def described(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Update]:
-    """What follows from a change of the form: its Python and its link; what is shown is of other settings then."""
+    """What follows from a change of the form: its Python and its link. What is shown is then of other settings."""
 
     def describe(request: gr.Request, *values: Any) -> Update:
         turns.end(str(request.session_hash), tab.name)
@@ -163,6 +176,8 @@ def page(allowed: Allowed) -> gr.Blocks:
         opening = opened(list(tabs), shown, start, allowed)
         parts = [shown, start, *(part for tab in tabs for part in (*tab.inputs.values(), *tab.outputs))]
         loaded = blocks.load(opening, None, parts, **QUIET)
+        links = [tab.link for tab in tabs]
+        loaded.then(None, links, links, js=LINKS, **QUIET)
         for tab, work in tabs.items():
             wire(tab, running(tab, work, allowed, turns), loaded, start, allowed, turns)
 
@@ -184,23 +199,25 @@ def wire(tab: Tab, run: Callable[..., Any], loaded: Any, start: Any, allowed: Al
         turns.end(str(request.session_hash), tab.name)
         return paint.line("stopped")
 
-    def linked(event: Any) -> None:
-        event.then(None, tab.link, tab.link, js=LINK, **QUIET)
+    def linked(event: Any) -> Any:
+        return event.then(None, tab.link, tab.link, js=LINKS, **QUIET)
 
     loaded.then(first, [start, *form], tab.outputs, **WORK)
-    linked(gr.on([tab.run.click, *(one.submit for one in typed)], run, form, tab.outputs, **WORK))
+    gr.on([tab.run.click, *(one.submit for one in typed)], run, form, tab.outputs, **WORK)
     tab.stop.click(stop, None, tab.status, **QUIET)
+    describe = described(tab, allowed, turns)
     if tab.kind is truth.Truth:
-        wire_law(tab, run, linked)
+        for event in wire_law(tab):
+            linked(event.then(describe, form, tab.outputs, **LIVE)).then(run, form, tab.outputs, **WORK)
         return
-    others = [one for key, one in tab.inputs.items() if key != "colour"]
-    linked(gr.on([one.input for one in others], described(tab, allowed, turns), form, tab.outputs, **LIVE))
+    others = [one.input for key, one in tab.inputs.items() if key != "colour"]
+    linked(gr.on(others, describe, form, tab.outputs, **LIVE))
     if "step" in tab.more:
         step, kept = tab.more["step"], tab.more["kept"]
         step.input(frame(tab), [kept, step], [tab.result], **LIVE)
-    if "colour" in tab.inputs:
-        events = tab.inputs["colour"].input(recoloured(tab, allowed), [kept, step, *form], tab.outputs, **WORK)
-        linked(events)
+        if "colour" in tab.inputs:
+            recolour = recoloured(tab, allowed)
+            linked(tab.inputs["colour"].input(recolour, [kept, step, *form], tab.outputs, **WORK))
 
 
 def frame(tab: Tab) -> Callable[..., Any]:
@@ -223,13 +240,13 @@ def recoloured(tab: Tab, allowed: Allowed) -> Callable[..., Iterator[Update]]:
             yield tab.told(settings, allowed)
             if kept is None:
                 return
-            film, before = kept
-            sure = settings.colour == watch.SURE
-            if sure and film.sure is None:
-                for film in listen(lambda report: watch.with_sureness(kept[0], report)):
-                    if not isinstance(film, watch.Film):
-                        yield {tab.status: gr.skip() if film is None else paint.line(film[1], film[0])}
-            film = film if sure else replace(film, sure=None)
+            film, before = replace(kept[0], sure=None), kept[1]
+            if settings.colour == watch.SURE:
+                for news in listen(lambda report: watch.with_sureness(kept[0], report)):
+                    if isinstance(news, watch.Film):
+                        film = news
+                    else:
+                        yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
             step = min(int(place), len(film.moments) - 1)
             now = replace(before, colour=settings.colour)
             told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)
@@ -240,49 +257,45 @@ def recoloured(tab: Tab, allowed: Allowed) -> Callable[..., Iterator[Update]]:
     return recolour
 
 
-def wire_law(tab: Tab, run: Callable[..., Any], linked: Callable[[Any], None]) -> None:
-    """The table of a law, its weights and its size follow each other, and laws of solvers follow at once."""
+def wire_law(tab: Tab) -> list[Any]:
+    """The table of a law, its weights and its size follow each other; gives the events of all changes of the form."""
     form, table, law = list(tab.inputs.values()), tab.more["table"], tab.more["law"]
     positions, values, weights = (tab.inputs[key] for key in ("positions", "values", "weights"))
 
+    def in_a_line(change: Callable[..., Update]) -> Callable[..., Update]:
+        def changed(*now: Any) -> Update:
+            try:
+                return change(*now)
+            except Exception as error:
+                return {tab.status: paint.error(in_words(error))}
+
+        return changed
+
     def sized(*now: Any) -> Update:
-        try:
-            size = truth.Truth(positions=tab.settings((*now[:2], "1", *now[3:])).positions, values=int(now[1]))
-        except Exception as error:
-            return {tab.status: paint.error(in_words(error))}
+        size = tab.settings((*now[:2], "1", *now[3:]))
         flat = replace(size, weights=",".join(["1"] * len(size.sequences)))
         return {weights: flat.weights, table: truth.table_of(flat)}
 
     def chosen(name: str) -> Update:
         require_choice("law", name, truth.LAWS)
-        count, states, text = truth.LAWS[name]
-        made = truth.Truth(count, states, text)
-        return {positions: count, values: states, weights: text, table: truth.table_of(made)}
+        made = truth.Truth(*truth.LAWS[name])
+        return {positions: made.positions, values: made.values, weights: made.weights, table: truth.table_of(made)}
 
     def edited(cells: Any, *now: Any) -> Update:
-        try:
-            return {weights: truth.rows_of(cells, tab.settings((*now[:2], "1", *now[3:])))}
-        except Exception as error:
-            return {tab.status: paint.error(in_words(error))}
+        return {weights: truth.rows_of(cells, tab.settings((*now[:2], "1", *now[3:])))}
 
     def typed(*now: Any) -> Update:
-        try:
-            made = tab.settings(now)
-            made.numbers()
-            return {table: truth.table_of(made)}
-        except Exception as error:
-            return {tab.status: paint.error(in_words(error))}
+        return {table: truth.table_of(tab.settings(now))}
 
-    before = [
-        gr.on([positions.input, values.input], sized, form, [weights, table, tab.status], **LIVE),
-        law.input(chosen, law, [positions, values, weights, table], **LIVE),
-        table.input(edited, [table, *form], [weights, tab.status], **LIVE),
-        weights.input(typed, form, [table, tab.status], **LIVE),
+    parts = [positions, values, weights, table, tab.status]
+    others = [one.input for key, one in tab.inputs.items() if key not in ("positions", "values", "weights")]
+    return [
+        gr.on([positions.input, values.input], in_a_line(sized), form, parts, **LIVE),
+        law.input(in_a_line(chosen), law, parts, **LIVE),
+        table.input(in_a_line(edited), [table, *form], parts, **LIVE),
+        weights.input(in_a_line(typed), form, parts, **LIVE),
+        gr.on(others, lambda: gr.skip(), None, tab.status, **LIVE),
     ]
-    for event in before:
-        linked(event.then(run, form, tab.outputs, **WORK))
-    others = [one for key, one in tab.inputs.items() if key not in ("positions", "values", "weights")]
-    linked(gr.on([one.input for one in others], run, form, tab.outputs, **WORK))
 
 
 def opened(tabs: list[Tab], shown: Any, start: Any, allowed: Allowed) -> Callable[..., Update]:
@@ -294,14 +307,14 @@ def opened(tabs: list[Tab], shown: Any, start: Any, allowed: Allowed) -> Callabl
 
     def load(request: gr.Request) -> Update:
         asked = {key: value for key, value in dict(request.query_params).items() if not key.startswith("__")}
-        wanted, updates = asked.pop("tab", tabs[0].name), dict[Any, Any]()
+        wanted, updates, good = asked.pop("tab", tabs[0].name), dict[Any, Any](), True
         try:
             require_choice("tab", wanted, [tab.name for tab in tabs])
         except ValueError as error:
-            wanted, asked = tabs[0].name, {}
+            wanted, asked, good = tabs[0].name, {}, False
             updates[tabs[0].status] = paint.error(in_words(error))
         for tab in tabs:
-            settings, good = default(tab), not updates
+            settings = default(tab)
             try:
                 if tab.name == wanted:
                     settings = read(

@@ -38,14 +38,15 @@ CSS = """
   rgb(253 231 37 / .6)); }
 .tl-scroll { overflow-x: auto; }
 .tl-scroll table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-.tl-scroll th, .tl-scroll td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #8884; }
-.tl-scroll th:first-child, .tl-scroll td:first-child { text-align: left; }
+.tl-scroll :is(th, td) { text-align: right; padding: .25rem .6rem; white-space: nowrap; border: 0 !important;
+  border-bottom: 1px solid #8884 !important; }
+.tl-scroll :is(th, td):first-child { text-align: left; }
 .tl-bars { display: grid; grid-template-columns: max-content 1fr; gap: .15rem .6rem; align-items: center; }
 .tl-bars b { font-weight: 400; font-family: ui-monospace, monospace; }
-.tl-bar { display: block; height: .5rem; margin: 1px 0; border-radius: 2px; min-width: 1px; }
+.tl-bar { display: block; height: .5rem; margin: 1px 0; border-radius: 2px; }
 .tl-error { border-left: 4px solid #dc2626; padding: .3rem .6rem; }
 .tl-stale { border-left: 4px solid #d97706; padding: .3rem .6rem; }
-.tl-lanes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 260px), 1fr)); gap: 1rem; }
+.tl-lanes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 220px), 1fr)); gap: 1rem; }
 .tl-lanes h3 { margin: 0 0 .4rem; overflow-wrap: anywhere; font-size: 1rem; }
 .tl-figure { width: 100%; background: white; border-radius: 4px; }
 .tl-status progress { width: 12rem; max-width: 100%; vertical-align: middle; }

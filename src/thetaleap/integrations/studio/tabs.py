@@ -107,28 +107,31 @@ def in_words(error: Exception) -> str:
 def in_watch(tab: Tab, settings: watch.Watch, allowed: Allowed) -> Iterator[Update]:
     step, kept = tab.more["step"], tab.more["kept"]
     pause, since = min(SHORTEST, LONGEST / (settings.nfe + 2)), 0.0
+    told = ""
     for news in listen(lambda report: watch.run(settings, allowed, report)):
         if isinstance(news, watch.Film):
             time.sleep(max(0.0, since + pause - time.monotonic()))
             since, last = time.monotonic(), len(news.moments) - 1
             slider = gr.update(maximum=max(1, last), value=last)
-            told = paint.line(watch.status(news, last, settings.nfe), min(1.0, last / (settings.nfe + 1)))
-            yield {tab.result: paint.samples(news, last), tab.status: told, step: slider, kept: (news, settings)}
+            told = watch.status(news, last, settings.nfe)
+            bar = paint.line(told, min(1.0, last / (settings.nfe + 1)))
+            yield {tab.result: paint.samples(news, last), tab.status: bar, step: slider, kept: (news, settings)}
         else:
             yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
-    told = paint.line(f"done: {watch.status(news, last, settings.nfe)}")
-    yield {tab.result: paint.samples(news, last), tab.status: told}
+    yield {tab.status: paint.line(f"done: {told}")}
 
 
 def in_race(tab: Tab, settings: race.Race, allowed: Allowed) -> Iterator[Update]:
     yield {tab.more["step"]: gr.update(maximum=settings.nfe, value=settings.nfe)}
+    told = ""
     for news in listen(lambda report: race.run(settings, allowed, report)):
         if isinstance(news, race.Standing):
             program = {tab.program: race.code(settings, allowed, news.num)} if news.num else {}
+            told = race.verdict(news)
             yield {tab.result: views.lanes(news, settings.nfe), tab.more["kept"]: news, **program}
         else:
             yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
-    yield {tab.status: paint.line(f"done. {race.verdict(news)}")}
+    yield {tab.status: paint.line(f"done. {told}")}
 
 
 def in_truth(tab: Tab, settings: truth.Truth, allowed: Allowed) -> Iterator[Update]:

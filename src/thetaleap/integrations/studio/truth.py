@@ -18,6 +18,7 @@ from ...core.processes import Masked, Uniform
 from ...evaluation.compare import Row, compare
 from ...evaluation.contenders import contenders_of
 from ...evaluation.figures import budget_axis, direct_labels, panels
+from ...evaluation.report import LOWEST
 from ...evaluation.yardsticks import MOST_EXACT
 from ...models.oracles import Joint, joint
 from ...sampling import plan
@@ -154,23 +155,21 @@ def label_of(sequence: tuple[int, ...]) -> str:
 
 def table_of(settings: Truth) -> list[list[Any]]:
     """The law as a table: each sequence and its weight."""
+    settings.numbers()  # says so if there are too few
     texts = [part.strip() for part in settings.weights.split(",")]
     return [[label_of(one), text] for one, text in zip(settings.sequences, texts, strict=True)]
 
 
 def draw(laws: Laws) -> Any:
-    """KL and total variation against evaluations."""
-    from matplotlib.figure import Figure
-
+    """KL and total variation against evaluations, on a scale that ends where `compare` ends its own."""
     figure, ((left, right),) = panels(9, 3.4, 1, 2)
-    assert isinstance(figure, Figure)
     names = list(dict.fromkeys(row.contender for row in laws.curves if row.budget is not None))
-    tints: dict[str, str] = dict(zip([*laws.laws, *names], COLOURS[1:] * 2, strict=False))
+    tints: dict[str, str] = dict(zip(dict.fromkeys([*laws.laws, *names]), COLOURS[1:], strict=False))
     for panel, key, title in ((left, "kl", "KL(truth || law), nats"), (right, "tv", "total variation")):
         ends = {}
         for name in names:
             points = [
-                (row.budget, max(row.figures[key].value, 1e-16))
+                (row.budget, max(row.figures[key].value, LOWEST))
                 for row in laws.curves
                 if row.contender == name and row.budget is not None and key in row.figures
             ]
