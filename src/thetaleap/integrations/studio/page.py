@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-import gradio as gr
+import gradio as gr  # pyright: ignore[reportMissingImports]
 
 from ...core.checks import require_choice
 from ...core.fields import Parameter, parameters

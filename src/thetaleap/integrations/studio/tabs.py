@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import gradio as gr
+import gradio as gr  # pyright: ignore[reportMissingImports]
 
 from ...core.checks import of_this_package
 from ...evaluation.choice import split

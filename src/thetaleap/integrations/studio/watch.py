@@ -38,7 +38,7 @@ class Watch:
     solver: str = knob("auto", "By name, or as in Python: Multistep(planner=LowDiscrepancy()).")
     nfe: int = knob(32, "The most network evaluations to spend on a sample.", least=1)
     num: int = knob(1, "How many to draw.", least=1)
-    seed: int = knob(0, "Sample i depends on the seed and on i alone.", least=0)
+    seed: int = knob(0, "Sample i depends on the seed and on i alone.")
     template: str = knob("", "Text with _ for each token to write; numbers and _ for models without text.")
     forbid: str = knob("", "Text of tokens that may not be written.")
     labels: str = knob("", "Classes, for models that take them: 3, or 0,1,2 in turn.")
