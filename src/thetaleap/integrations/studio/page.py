@@ -25,6 +25,7 @@ from .work import listen
 TITLE = "thetaleap studio"
 ABOUT = "Solvers of discrete diffusion models, to look at. Every result has a link, and the Python that makes it."
 CHANGED = "The settings have changed: press Run."
+AGAIN = "These are the settings of what is shown."
 LINKS = """(...links) => {
   const now = new URL(window.location), theme = now.searchParams.get("__theme");
   const shown = links.length > 1 ? now.searchParams.get("tab") || "watch" : null;
@@ -125,7 +126,7 @@ def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) 
             link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=4, elem_classes="tl-link")
     inputs = {key: inputs[key] for key in known}
     tab.select(None, link, link, js=LINKS, **QUIET)
-    return Tab(name, kind, code, inputs, status, result, program, link, run, stop, more)
+    return Tab(name, kind, code, inputs, status, result, program, link, run, stop, gr.State(None), more)
 
 
 def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, turns: Turns) -> Callable[..., Any]:
@@ -135,7 +136,8 @@ def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, t
         still = turns.begin(str(request.session_hash), tab.name)
         try:
             settings = tab.settings(values)
-            yield {tab.status: paint.line("begun", 0.0), tab.program: tab.code(settings, allowed)}
+            program = tab.code(settings, allowed)
+            yield {tab.status: paint.line("begun", 0.0), tab.program: program, tab.ran: settings}
             for update in work(tab, settings, allowed):
                 if not still():
                     return
@@ -148,13 +150,20 @@ def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, t
 
 
 def described(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Update]:
-    """What follows from a change of the form: its Python and its link. What is shown is then of other settings."""
+    """What follows from a change of the form: its Python and its link. What is shown is then of other settings, unless
+    it was changed back."""
 
-    def describe(request: gr.Request, *values: Any) -> Update:
-        turns.end(str(request.session_hash), tab.name)
+    def describe(request: gr.Request, ran: Any, status: str, *values: Any) -> Update:
         try:
-            return {**tab.told(tab.settings(values), allowed), tab.status: paint.stale(CHANGED)}
+            settings = tab.settings(values)
+            told = tab.told(settings, allowed)
+            if settings == ran:
+                wrong = paint.WRONG.search(status or "")
+                return {**told, tab.status: paint.line(AGAIN) if wrong else gr.skip()}
+            turns.end(str(request.session_hash), tab.name)
+            return {**told, tab.status: paint.stale(CHANGED)}
         except Exception as error:
+            turns.end(str(request.session_hash), tab.name)
             return {tab.status: paint.error(in_words(error))}
 
     return describe
@@ -206,18 +215,29 @@ def wire(tab: Tab, run: Callable[..., Any], loaded: Any, start: Any, allowed: Al
     gr.on([tab.run.click, *(one.submit for one in typed)], run, form, tab.outputs, **WORK)
     tab.stop.click(stop, None, tab.status, **QUIET)
     describe = described(tab, allowed, turns)
+    before = [tab.ran, tab.status, *form]
     if tab.kind is truth.Truth:
+
+        def anew(request: gr.Request, ran: Any, status: str, *values: Any) -> Iterator[Update]:
+            done = paint.STALE not in (status or "")
+            yield from [{tab.status: gr.skip()}] if done else run(request, *values)
+
         for event in wire_law(tab):
-            linked(event.then(describe, form, tab.outputs, **LIVE)).then(run, form, tab.outputs, **WORK)
+            linked(event.then(describe, before, tab.outputs, **LIVE)).then(anew, before, tab.outputs, **WORK)
         return
-    others = [one.input for key, one in tab.inputs.items() if key != "colour"]
-    linked(gr.on(others, describe, form, tab.outputs, **LIVE))
+    linked(gr.on(_changes(tab, "colour"), describe, before, tab.outputs, **LIVE))
     if "step" in tab.more:
         step, kept = tab.more["step"], tab.more["kept"]
         step.input(frame(tab), [kept, step], [tab.result], **LIVE)
         if "colour" in tab.inputs:
             recolour = recoloured(tab, allowed)
             linked(tab.inputs["colour"].input(recolour, [kept, step, *form], tab.outputs, **WORK))
+
+
+def _changes(tab: Tab, *without: str) -> list[Any]:
+    """The events of changes of a form. Of text, `input` is for keys alone, and `change` for what is pasted too."""
+    parts = [one for key, one in tab.inputs.items() if key not in without]
+    return [one.change if isinstance(one, gr.Textbox) else one.input for one in parts]
 
 
 def frame(tab: Tab) -> Callable[..., Any]:
@@ -250,7 +270,7 @@ def recoloured(tab: Tab, allowed: Allowed) -> Callable[..., Iterator[Update]]:
             step = min(int(place), len(film.moments) - 1)
             now = replace(before, colour=settings.colour)
             told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)
-            yield {tab.result: paint.samples(film, step), tab.more["kept"]: (film, now), tab.status: told}
+            yield {tab.result: paint.samples(film, step), tab.more["kept"]: (film, now), tab.status: told, tab.ran: now}
         except Exception as error:
             yield {tab.status: paint.error(in_words(error))}
 
@@ -288,12 +308,12 @@ def wire_law(tab: Tab) -> list[Any]:
         return {table: truth.table_of(tab.settings(now))}
 
     parts = [positions, values, weights, table, tab.status]
-    others = [one.input for key, one in tab.inputs.items() if key not in ("positions", "values", "weights")]
+    others = _changes(tab, "positions", "values", "weights")
     return [
         gr.on([positions.input, values.input], in_a_line(sized), form, parts, **LIVE),
         law.input(in_a_line(chosen), law, parts, **LIVE),
         table.input(in_a_line(edited), [table, *form], parts, **LIVE),
-        weights.input(in_a_line(typed), form, parts, **LIVE),
+        weights.change(in_a_line(typed), form, parts, **LIVE),
         gr.on(others, lambda: gr.skip(), None, tab.status, **LIVE),
     ]
 
@@ -328,7 +348,7 @@ def opened(tabs: list[Tab], shown: Any, start: Any, allowed: Allowed) -> Callabl
             if tab.kind is truth.Truth:
                 updates[tab.more["table"]] = truth.table_of(settings)
             if tab.name == wanted:
-                updates |= {shown: gr.update(selected=wanted), start: wanted if good else ""}
+                updates |= {shown: gr.update(selected=wanted), start: wanted if good else "", tab.ran: settings}
         return updates
 
     return load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -21,6 +22,9 @@ MASK = "·"
 SCALE = torch.tensor([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]], dtype=torch.float64)
 """Viridis, from 0 to 1: its order can be seen without colours too."""
 MASKED, GIVEN = (120, 140, 200), (230, 120, 30)
+ERROR, STALE = "tl-error", "tl-stale"
+WRONG = re.compile(f"{ERROR}|{STALE}")
+"""In a line that says what is wrong."""
 LEGENDS = {WHEN: ("first step", "last step"), SURE: ("0% sure", "100% sure")}
 
 CSS = """
@@ -181,12 +185,12 @@ def _img(png: bytes, about: str, kind: str) -> str:
 
 def error(text: str) -> str:
     """A line that says what is wrong."""
-    return f'<div class="tl-status tl-error" role="alert">{escape(text)}</div>'
+    return f'<div class="tl-status {ERROR}" role="alert">{escape(text)}</div>'
 
 
 def stale(text: str) -> str:
     """A line that says that what is shown is of other settings."""
-    return f'<div class="tl-status tl-stale" role="status">{escape(text)}</div>'
+    return f'<div class="tl-status {STALE}" role="status">{escape(text)}</div>'
 
 
 def line(text: str, share: float | None = None) -> str:

@@ -68,11 +68,13 @@ class Tab:
     link: Any
     run: Any
     stop: Any
+    ran: Any
+    """The settings of the last run."""
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.status, self.result, self.program, self.link, *self.more.values()]
+        return [self.status, self.result, self.program, self.link, self.ran, *self.more.values()]
 
     def settings(self, values: tuple[Any, ...]) -> Any:
         """What the values of the form stand for."""
