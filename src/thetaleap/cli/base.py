@@ -31,6 +31,7 @@ COMMANDS = {
     "evaluate": "evaluate:evaluate",
     "chat": "chat:chat",
     "train": "train:train",
+    "studio": "studio:studio",
     "reproduce": "reproduce:reproduce",
 }
 """Where each command is."""

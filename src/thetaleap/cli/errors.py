@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
+from ..core.checks import of_this_package
 from ..registry import SOLVERS, models
 
 USAGE: Any = typer.BadParameter.__mro__[1]
@@ -81,7 +82,7 @@ def in_one_line() -> Iterator[None]:
             raise
         raise fail("there is not enough memory; give a smaller --batch-size, --num or --length") from None
     except (ValueError, TypeError, ImportError) as error:
-        if not _ours(error):
+        if not of_this_package(error):
             raise
         raise fail(translated(str(error))) from None
 
@@ -196,12 +197,3 @@ def _usage(error: Any) -> str:
 def _near(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"did you mean {near[0]}? " if near else ""
-
-
-def _ours(error: Exception) -> bool:
-    """Whether this package raised `error`: such errors say what to do."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
-    return module.partition(".")[0] == __name__.partition(".")[0]

@@ -143,3 +143,12 @@ def is_number(value: Any) -> bool:
 def finite(value: Any) -> bool:
     """Whether `value` is a finite number (and not, say, a string)."""
     return is_number(value) and math.isfinite(value)
+
+
+def of_this_package(error: BaseException) -> bool:
+    """Whether this package raised `error`: such errors say what to do."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return module.partition(".")[0] == __name__.partition(".")[0]

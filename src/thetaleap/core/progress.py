@@ -8,11 +8,24 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Told = Callable[[float, str], None]
+"""Called with the share of the work that is done, from 0 to 1, and a note; what it raises ends the work."""
+
 
 @contextmanager
-def progress_bar(show: bool | None, label: str, total: float) -> Iterator[Callable[..., None]]:
-    """A bar on standard error, by default if that is a terminal; gives ``advance(amount=1, note="")``, which may
-    also show a note behind the bar."""
+def progress_bar(show: bool | Told | None, label: str, total: float) -> Iterator[Callable[..., None]]:
+    """A bar on standard error, by default if that is a terminal, or whatever a function makes of it; gives
+    ``advance(amount=1, note="")``, which may also show a note behind the bar."""
+    if callable(show):
+        done = 0.0
+
+        def tell(amount: float = 1, note: str = "") -> None:
+            nonlocal done
+            done += amount
+            show(min(1.0, done / total), note)
+
+        yield tell
+        return
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda amount=1, note="": None
         return

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..control import Method, control_of
 from ..core.checks import is_whole, require, require_count, require_flag
 from ..core.evaluation import Denoiser, as_model, of_samples
-from ..core.progress import progress_bar
+from ..core.progress import Told, progress_bar
 from ..sampling import Samples, plan, sample
 from .choice import written
 from .contenders import Contender, Contenders, contenders_of, default_contenders
@@ -124,7 +124,7 @@ def compare(
     num: int | None = None,
     seed: int = 0,
     reference: Int64[Tensor, "others d"] | str | int | None = None,
-    progress: bool | None = None,
+    progress: bool | Told | None = None,
 ) -> Comparison:
     """Run every contender at every budget, and measure how near its samples are to the truth.
 
@@ -142,7 +142,8 @@ def compare(
         seed: of all samples, and of the draws of likelihoods and the bootstrap.
         reference: samples to compare with instead, at least `num`; a number: samples of the model by `auto` at so many
             evaluations, where exact ones take too long; or "model": exact ones also where the truth is known.
-        progress: show a progress bar; by default if standard error is a terminal.
+        progress: show a progress bar; by default if standard error is a terminal. Or a function: it is called with the
+            share that is done, from 0 to 1, and with what was run; what it raises ends the comparison.
 
     A contender that cannot be run at a budget gets a row that says why. Ctrl-C raises `Interrupted`, which holds the
     rows that were finished.
@@ -154,7 +155,7 @@ def compare(
     require_count("seed", seed, least=0)
     listed = isinstance(budgets, Sequence) and not isinstance(budgets, str) and len(budgets) > 0
     require(listed, "budgets", budgets, "give a list of at least one, e.g. [8, 16, 32]")
-    if progress is not None:
+    if progress is not None and not callable(progress):
         require_flag("progress", progress)
     for n, budget in enumerate(budgets):
         require_count(f"budgets[{n}]", budget)

@@ -1,0 +1,263 @@
+"""The studio in a browser: how fast it opens, pictures of it for the documents, and a monkey that clicks at random."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+PATIENCE = 120
+"""Seconds to wait for anything, on a machine that has other work."""
+PICTURES = {
+    "studio.png": (1440, "?tab=watch&model=shakespeare&nfe=32&seed=4&template=KING+RICHARD:%0A"),
+    "studio-truth.png": (1440, "?tab=truth"),
+}
+"""Of the documents: a width, and a link."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A studio that runs."""
+
+    url: str
+    log: Path
+    folder: Path
+    """Where it runs: its working folder, its home and its temporary files are in there."""
+    process: subprocess.Popen[bytes]
+
+    def errors(self) -> list[str]:
+        """Lines of its log that should not be there."""
+        return [line for line in self.log.read_text().splitlines() if not line.startswith("serving ")]
+
+
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[Server]:
+    """A studio in a folder of its own; Ctrl-C ends it."""
+    for name in ("work", "home", "tmp"):
+        (folder / name).mkdir(parents=True)
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        port = trial.getsockname()[1]
+    source = str(Path(__file__).parent.parent / "src")
+    places = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": source}
+    command = [sys.executable, "-m", "thetaleap", "studio", "--port", str(port), *options]
+    log = folder / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=folder / "work",
+            env={**os.environ, **places, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        end = time.monotonic() + PATIENCE
+        while "serving" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, "the studio has not started"
+            time.sleep(0.1)
+        yield Server(f"http://127.0.0.1:{port}/", log, folder, process)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE)
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Debian's, with a fresh profile."""
+    with import_module("playwright.sync_api").sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Visit:
+    """A page, and all that is wrong with it."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+
+    def status(self) -> str:
+        """The line that says how far the work is."""
+        return self.page.locator(".tl-status:visible").first.inner_text()
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the line of the tab begins with `text`."""
+        self.page.locator(".tl-status:visible", has_text=text).first.wait_for(timeout=PATIENCE * 1000)
+
+    def code(self) -> str:
+        """The Python that is shown."""
+        return "\n".join(self.page.locator(".tl-code:visible .cm-line").all_inner_texts()).replace("\u200b", "")
+
+    def run(self) -> None:
+        """Press Run."""
+        self.page.locator(".tl-run:visible").click()
+
+
+def visit(browser: Any, url: str, width: int = 1440, scheme: str = "light", **more: Any) -> Visit:
+    """A visitor of their own, who notes errors of the console, failed answers and requests to other machines."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+    made = Visit(context.new_page())
+    page, told = made.page, made.complaints
+    page.set_default_timeout(PATIENCE * 1000)
+    page.on("console", lambda one: told.append(f"console: {one.text}") if one.type == "error" else None)
+    page.on("pageerror", lambda error: told.append(f"page: {error}"))
+    page.on("response", lambda one: told.append(f"{one.status}: {one.url}") if one.status >= 400 else None)
+    home = url.split("?")[0]
+    page.on("request", lambda one: None if _near(one.url, home) else told.append(f"outside: {one.url}"))
+    page.goto(url)
+    page.locator(".tl-run:visible").wait_for()
+    return made
+
+
+def _near(url: str, home: str) -> bool:
+    return url.startswith((home, "data:", "blob:"))
+
+
+# --- the monkey
+
+JUNK = (
+    "",
+    "0",
+    "-1",
+    "1e9",
+    "abc",
+    "2.5",
+    "<b>&\"'",
+    "_",
+    "3 _ _",
+    "ü🙂",
+    "9" * 40,
+    "Tweedie(",
+    "../../etc/passwd",
+    "7",
+)
+QUIET_MODELS = ("chain64", "cube3", "cube3-uniform", "ising4x16", "toy15", "latin4")
+"""Models that answer at once, of which the monkey chooses most often."""
+
+
+def monkey(one: Visit, server: Server, seconds: float, seed: int = 0) -> int:
+    """Click, type and press keys at random for so long; gives how often. The page and the server must survive it."""
+    dice, page, end, done = random.Random(seed), one.page, time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        act = dice.choice((_click, _click, _type, _type, _press, _slide, _choose, _follow))
+        try:
+            act(page, dice, server.url)
+        except import_module("playwright.sync_api").TimeoutError:
+            pass  # what it aimed at was gone, or covered
+        done += 1
+        assert page.locator("h1", has_text="thetaleap studio").count() == 1, f"the page is lost after {act.__name__}"
+        assert server.process.poll() is None, "the server has ended"
+        assert one.complaints == [], one.complaints
+        assert server.errors() == [], server.errors()
+    return done
+
+
+def _some(page: Any, dice: random.Random, what: str) -> Any:
+    found = page.locator(what)
+    count = found.count()
+    return found.nth(dice.randrange(count)) if count else page.locator("h1")
+
+
+def _click(page: Any, dice: random.Random, url: str) -> None:
+    _some(page, dice, "button:visible, input[type=radio]:visible").click(timeout=2000)
+
+
+def _type(page: Any, dice: random.Random, url: str) -> None:
+    _some(page, dice, "input:not([type=radio], [type=range]):visible, textarea:visible").fill(
+        dice.choice(JUNK), timeout=2000
+    )
+
+
+def _press(page: Any, dice: random.Random, url: str) -> None:
+    for _ in range(dice.randrange(1, 6)):
+        page.keyboard.press(
+            dice.choice(("Tab", "Tab", "Enter", "Space", "ArrowRight", "ArrowLeft", "Escape", "Backspace"))
+        )
+
+
+def _slide(page: Any, dice: random.Random, url: str) -> None:
+    slider = _some(page, dice, "input[type=range]:visible")
+    slider.focus(timeout=2000)
+    page.keyboard.press(dice.choice(("ArrowLeft", "ArrowRight", "Home", "End")))
+
+
+def _choose(page: Any, dice: random.Random, url: str) -> None:
+    field = _some(page, dice, ".tl-model:visible input, .tl-solver:visible input, .tl-solvers:visible input")
+    field.click(timeout=2000)
+    page.keyboard.type(dice.choice((*QUIET_MODELS, "tweedie", "multistep", "rk2", "exact", "nobody")))
+    page.keyboard.press("Enter")
+
+
+def _follow(page: Any, dice: random.Random, url: str) -> None:
+    tab = dice.choice(("watch", "race", "truth", "compare", "nowhere"))
+    model = dice.choice((*QUIET_MODELS, "sums", "trained:x"))
+    page.goto(f"{url}?tab={tab}&model={model}&seed={dice.choice(JUNK)}" if dice.random() < 0.5 else f"{url}?tab={tab}")
+    page.locator(".tl-run:visible").wait_for()
+
+
+# --- commands
+
+
+def opening(times: int = 5) -> list[float]:
+    """Seconds from asking for the page to a form that can be used, of a server that runs."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder) / "s") as server, chromium() as browser:
+        for _ in range(times):
+            begin = time.monotonic()
+            one = visit(browser, f"{server.url}?tab=watch&model=cube3")
+            found.append(time.monotonic() - begin)
+            one.page.context.close()
+    return found
+
+
+def pictures(folder: Path) -> None:
+    """The pictures of the documents."""
+    with tempfile.TemporaryDirectory() as place, served(Path(place) / "s") as server, chromium() as browser:
+        for name, (width, link) in PICTURES.items():
+            one = visit(browser, server.url + link, width)
+            one.wait_for("done")
+            one.page.screenshot(path=folder / name, full_page=True)
+            print(f"wrote {folder / name}")
+
+
+def main() -> None:
+    """``opening``, ``pictures FOLDER`` or ``monkey SECONDS [SEED]``."""
+    what, *more = sys.argv[1:] or ["opening"]
+    if what == "opening":
+        found = opening()
+        print(f"opens in {statistics.median(found):.1f} s (median of {[round(one, 1) for one in found]})")
+    elif what == "pictures":
+        pictures(Path(more[0]))
+    else:
+        seconds, seed = float(more[0]), int(more[1]) if len(more) > 1 else 0
+        with tempfile.TemporaryDirectory() as place, served(Path(place) / "s") as server, chromium() as browser:
+            one = visit(browser, server.url)
+            done = monkey(one, server, seconds, seed)
+            one.page.goto(f"{server.url}?tab=watch&model=chain64&nfe=8")
+            one.wait_for("done")
+        print(f"{done} things done at random in {seconds:.0f} s (seed {seed}): no error, and the page still works")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""The page: forms, results and what happens on a click. What is shown is worked out elsewhere."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import gradio as gr  # pyright: ignore[reportMissingImports]
+
+from ...core.checks import require_choice
+from ...core.fields import Parameter, parameters
+from ...evaluation.choice import AUTO, split
+from ...evaluation.contenders import EXACT
+from ...registry import SOLVERS
+from . import paint, race, ranking, truth, views, watch
+from .allowed import Allowed
+from .settings import read
+from .tabs import FOLDER, Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words
+from .work import listen
+
+TITLE = "thetaleap studio"
+ABOUT = "Solvers of discrete diffusion models, to look at. Every result has a link, and the Python that makes it."
+CHANGED = "The settings have changed: press Run."
+AGAIN = "These are the settings of what is shown."
+LINKS = """(...links) => {
+  const now = new URL(window.location), theme = now.searchParams.get("__theme");
+  const shown = links.length > 1 ? now.searchParams.get("tab") || "watch" : null;
+  const whole = links.map((link) => {
+    const url = new URL(link || "", now);
+    if (theme) url.searchParams.set("__theme", theme);
+    if (!shown || url.searchParams.get("tab") === shown) history.replaceState(null, "", url);
+    return url.href;
+  });
+  return links.length > 1 ? whole : whole[0];
+}"""
+"""Makes links whole, and puts one into the address bar: of several that of the tab which is shown."""
+AT_ONCE = 4
+"""Runs at the same time; others wait."""
+KEPT = 3600
+"""Seconds that a run which nobody looks at is kept."""
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+WORK: dict[str, Any] = {**QUIET, "concurrency_id": "work", "concurrency_limit": AT_ONCE, "trigger_mode": "multiple"}
+LIVE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "trigger_mode": "always_last"}
+
+LABELS = {
+    "nfe": "Evaluations",
+    "num": "Samples",
+    "colour": "Colour of tokens",
+    "budgets": "Evaluations",
+    "labels": "Labels",
+}
+CHOICES = {watch.WHEN: "when it was written", watch.SURE: "how sure the model was"}
+GROUPS = (
+    *(("model",), ("solver",), ("solvers",), ("positions", "values"), ("weights",), ("process",)),
+    *(("nfe", "num", "seed"), ("budgets",), ("template",), ("forbid",), ("labels", "guidance"), ("temperature",)),
+    ("colour",),
+)
+"""Settings that stand beside each other."""
+HEADERS = ["sequence", "weight"]
+
+
+def component(one: Parameter, allowed: Allowed) -> Any:
+    """The part of a form that asks for a setting."""
+    label = LABELS.get(one.name, one.name.capitalize())
+    about: dict[str, Any] = {"label": label, "info": one.knob.help.replace("_", "`_`")}
+    about |= {"elem_classes": f"tl-{one.name}", "min_width": 80}
+    if one.name == "model":
+        return gr.Dropdown(allowed.names, value=one.default, allow_custom_value=allowed.files, **about)
+    if one.name == "solver":
+        return gr.Dropdown([AUTO, EXACT, *SOLVERS], value=one.default, allow_custom_value=True, **about)
+    if one.name == "solvers":
+        names = [AUTO, EXACT, *SOLVERS]
+        return gr.Dropdown(names, value=split(one.default), multiselect=True, allow_custom_value=True, **about)
+    if one.knob.choices:
+        return gr.Radio([(CHOICES.get(value, value), value) for value in one.knob.choices], value=one.default, **about)
+    if one.hint in (int, float) and one.name != "seed":  # seeds are larger than the numbers of a browser
+        return gr.Number(value=one.default, **about)
+    return gr.Textbox(value=str(one.default), max_lines=3, **about)
+
+
+def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) -> Tab:
+    """The components of a tab: the form, and beside it what is found."""
+    known, inputs, more = parameters(kind), dict[str, Any](), dict[str, Any]()
+    with gr.Tab(name.capitalize(), id=name) as tab, gr.Row():
+        with gr.Column(scale=1, min_width=300):
+            for group in GROUPS:
+                if set(group) & set(known):
+                    with gr.Row(equal_height=True):
+                        inputs |= {key: component(known[key], allowed) for key in group if key in known}
+            if kind is truth.Truth:
+                more["law"] = gr.Dropdown(list(truth.LAWS), value=None, label="Begin with", info="A law to change.")
+                more["table"] = gr.Dataframe(
+                    truth.table_of(truth.Truth()),
+                    headers=HEADERS,
+                    type="array",
+                    static_columns=[0],
+                    label="The law",
+                    column_count=2,
+                    interactive=True,
+                    max_height=340,
+                    elem_classes="tl-law",
+                )
+        with gr.Column(scale=2, min_width=300, elem_classes="tl-tab"):
+            with gr.Row():
+                run = gr.Button("Run", variant="primary", elem_classes="tl-run", min_width=80)
+                stop = gr.Button("Stop", elem_classes="tl-stop", min_width=80)
+            status = gr.HTML(elem_classes="tl-line")
+            if kind in (watch.Watch, race.Race):
+                what = "Step" if kind is watch.Watch else "Evaluations"
+                more["step"] = gr.Slider(0, 1, value=0, step=1, label=what, interactive=True, elem_classes="tl-step")
+                more["kept"] = gr.State(None, time_to_live=KEPT)
+            result = gr.HTML(elem_classes="tl-result")
+            if kind is ranking.Ranking:
+                more["csv"] = gr.DownloadButton("Download as CSV", interactive=False, elem_classes="tl-csv")
+            program = gr.Code(
+                language="python",
+                label="The same in Python",
+                interactive=False,
+                wrap_lines=True,
+                elem_classes="tl-code",
+            )
+            link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=4, elem_classes="tl-link")
+    inputs = {key: inputs[key] for key in known}
+    tab.select(None, link, link, js=LINKS, **QUIET)
+    return Tab(name, kind, code, inputs, status, result, program, link, run, stop, gr.State(None), more)
+
+
+def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, turns: Turns) -> Callable[..., Any]:
+    """A run of a tab, with errors as a line; a newer one of the same visitor ends it."""
+
+    def run(request: gr.Request, *values: Any) -> Iterator[Update]:
+        still = turns.begin(str(request.session_hash), tab.name)
+        try:
+            settings = tab.settings(values)
+            program = tab.code(settings, allowed)
+            yield {tab.status: paint.line("begun", 0.0), tab.program: program, tab.ran: settings}
+            for update in work(tab, settings, allowed):
+                if not still():
+                    return
+                yield update
+        except Exception as error:
+            if still():
+                yield {tab.status: paint.error(in_words(error))}
+
+    return run
+
+
+def described(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Update]:
+    """What follows from a change of the form: its Python and its link. What is shown is then of other settings, unless
+    it was changed back."""
+
+    def describe(request: gr.Request, ran: Any, status: str, *values: Any) -> Update:
+        try:
+            settings = tab.settings(values)
+            told = tab.told(settings, allowed)
+            if settings == ran:
+                wrong = paint.WRONG.search(status or "")
+                return {**told, tab.status: paint.line(AGAIN) if wrong else gr.skip()}
+            turns.end(str(request.session_hash), tab.name)
+            return {**told, tab.status: paint.stale(CHANGED)}
+        except Exception as error:
+            turns.end(str(request.session_hash), tab.name)
+            return {tab.status: paint.error(in_words(error))}
+
+    return describe
+
+
+def page(allowed: Allowed) -> gr.Blocks:
+    """The whole page."""
+    turns = Turns()
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(KEPT, KEPT)) as blocks:
+        gr.HTML(f"<h1>{TITLE}</h1><p>{ABOUT}</p>")
+        with gr.Tabs() as shown:
+            tabs = {
+                laid_out("watch", watch.Watch, watch.code, allowed): in_watch,
+                laid_out("race", race.Race, race.code, allowed): in_race,
+                laid_out("truth", truth.Truth, truth.code, allowed): in_truth,
+                laid_out("compare", ranking.Ranking, ranking.code, allowed): in_compare,
+            }
+        start = gr.State("")
+        opening = opened(list(tabs), shown, start, allowed)
+        parts = [shown, start, *(part for tab in tabs for part in (*tab.inputs.values(), *tab.outputs))]
+        loaded = blocks.load(opening, None, parts, **QUIET)
+        links = [tab.link for tab in tabs]
+        loaded.then(None, links, links, js=LINKS, **QUIET)
+        for tab, work in tabs.items():
+            wire(tab, running(tab, work, allowed, turns), loaded, start, allowed, turns)
+
+        def left(request: gr.Request) -> None:
+            turns.end(str(request.session_hash))
+
+        blocks.unload(left)
+    return blocks
+
+
+def wire(tab: Tab, run: Callable[..., Any], loaded: Any, start: Any, allowed: Allowed, turns: Turns) -> None:
+    """What happens on a click, or on a change of the form."""
+    form, typed = list(tab.inputs.values()), [one for one in tab.inputs.values() if isinstance(one, gr.Textbox)]
+
+    def first(request: gr.Request, wanted: str, *values: Any) -> Iterator[Update]:
+        yield from run(request, *values) if wanted == tab.name else [{tab.status: gr.skip()}]
+
+    def stop(request: gr.Request) -> str:
+        turns.end(str(request.session_hash), tab.name)
+        return paint.line("stopped")
+
+    def linked(event: Any) -> Any:
+        return event.then(None, tab.link, tab.link, js=LINKS, **QUIET)
+
+    loaded.then(first, [start, *form], tab.outputs, **WORK)
+    gr.on([tab.run.click, *(one.submit for one in typed)], run, form, tab.outputs, **WORK)
+    tab.stop.click(stop, None, tab.status, **QUIET)
+    describe = described(tab, allowed, turns)
+    before = [tab.ran, tab.status, *form]
+    if tab.kind is truth.Truth:
+
+        def anew(request: gr.Request, ran: Any, status: str, *values: Any) -> Iterator[Update]:
+            done = paint.STALE not in (status or "")
+            yield from [{tab.status: gr.skip()}] if done else run(request, *values)
+
+        for event in wire_law(tab):
+            linked(event.then(describe, before, tab.outputs, **LIVE)).then(anew, before, tab.outputs, **WORK)
+        return
+    linked(gr.on(_changes(tab, "colour"), describe, before, tab.outputs, **LIVE))
+    if "step" in tab.more:
+        step, kept = tab.more["step"], tab.more["kept"]
+        step.input(frame(tab), [kept, step], [tab.result], **LIVE)
+        if "colour" in tab.inputs:
+            recolour = recoloured(tab, allowed)
+            linked(tab.inputs["colour"].input(recolour, [kept, step, *form], tab.outputs, **WORK))
+
+
+def _changes(tab: Tab, *without: str) -> list[Any]:
+    """The events of changes of a form. Of text, `input` is for keys alone, and `change` for what is pasted too."""
+    parts = [one for key, one in tab.inputs.items() if key not in without]
+    return [one.change if isinstance(one, gr.Textbox) else one.input for one in parts]
+
+
+def frame(tab: Tab) -> Callable[..., Any]:
+    """What is shown at another place of the slider."""
+
+    def at(kept: Any, place: float) -> Any:
+        if isinstance(kept, race.Standing):
+            return views.lanes(kept, int(place))
+        return gr.skip() if kept is None else paint.samples(kept[0], min(int(place), len(kept[0].moments) - 1))
+
+    return at
+
+
+def recoloured(tab: Tab, allowed: Allowed) -> Callable[..., Iterator[Update]]:
+    """The same run in other colours."""
+
+    def recolour(kept: Any, place: float, *values: Any) -> Iterator[Update]:
+        try:
+            settings = tab.settings(values)
+            yield tab.told(settings, allowed)
+            if kept is None:
+                return
+            film, before = replace(kept[0], sure=None), kept[1]
+            if settings.colour == watch.SURE:
+                for news in listen(lambda report: watch.with_sureness(kept[0], report)):
+                    if isinstance(news, watch.Film):
+                        film = news
+                    else:
+                        yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
+            step = min(int(place), len(film.moments) - 1)
+            now = replace(before, colour=settings.colour)
+            told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)
+            yield {tab.result: paint.samples(film, step), tab.more["kept"]: (film, now), tab.status: told, tab.ran: now}
+        except Exception as error:
+            yield {tab.status: paint.error(in_words(error))}
+
+    return recolour
+
+
+def wire_law(tab: Tab) -> list[Any]:
+    """The table of a law, its weights and its size follow each other; gives the events of all changes of the form."""
+    form, table, law = list(tab.inputs.values()), tab.more["table"], tab.more["law"]
+    positions, values, weights = (tab.inputs[key] for key in ("positions", "values", "weights"))
+
+    def in_a_line(change: Callable[..., Update]) -> Callable[..., Update]:
+        def changed(*now: Any) -> Update:
+            try:
+                return change(*now)
+            except Exception as error:
+                return {tab.status: paint.error(in_words(error))}
+
+        return changed
+
+    def sized(*now: Any) -> Update:
+        size = tab.settings((*now[:2], "1", *now[3:]))
+        flat = replace(size, weights=",".join(["1"] * len(size.sequences)))
+        return {weights: flat.weights, table: truth.table_of(flat)}
+
+    def chosen(name: str) -> Update:
+        require_choice("law", name, truth.LAWS)
+        made = truth.Truth(*truth.LAWS[name])
+        return {positions: made.positions, values: made.values, weights: made.weights, table: truth.table_of(made)}
+
+    def edited(cells: Any, *now: Any) -> Update:
+        return {weights: truth.rows_of(cells, tab.settings((*now[:2], "1", *now[3:])))}
+
+    def typed(*now: Any) -> Update:
+        return {table: truth.table_of(tab.settings(now))}
+
+    parts = [positions, values, weights, table, tab.status]
+    others = _changes(tab, "positions", "values", "weights")
+    return [
+        gr.on([positions.input, values.input], in_a_line(sized), form, parts, **LIVE),
+        law.input(in_a_line(chosen), law, parts, **LIVE),
+        table.input(in_a_line(edited), [table, *form], parts, **LIVE),
+        weights.change(in_a_line(typed), form, parts, **LIVE),
+        gr.on(others, lambda: gr.skip(), None, tab.status, **LIVE),
+    ]
+
+
+def opened(tabs: list[Tab], shown: Any, start: Any, allowed: Allowed) -> Callable[..., Update]:
+    """What a link asks for: the form of its tab, which is then run."""
+
+    def default(tab: Tab) -> Any:
+        with_model = "model" in {one.name for one in fields(tab.kind)} and allowed.models
+        return tab.kind(model=allowed.models[0]) if with_model else tab.kind()
+
+    def load(request: gr.Request) -> Update:
+        asked = {key: value for key, value in dict(request.query_params).items() if not key.startswith("__")}
+        wanted, updates, good = asked.pop("tab", tabs[0].name), dict[Any, Any](), True
+        try:
+            require_choice("tab", wanted, [tab.name for tab in tabs])
+        except ValueError as error:
+            wanted, asked, good = tabs[0].name, {}, False
+            updates[tabs[0].status] = paint.error(in_words(error))
+        for tab in tabs:
+            settings = default(tab)
+            try:
+                if tab.name == wanted:
+                    settings = read(
+                        tab.kind, {one.name: getattr(settings, one.name) for one in fields(settings)} | asked
+                    )
+                updates |= tab.told(settings, allowed)
+            except Exception as error:
+                settings, good = default(tab), False
+                updates |= {**tab.told(settings, allowed), tab.status: paint.error(in_words(error))}
+            updates |= tab.filled(settings)
+            if tab.kind is truth.Truth:
+                updates[tab.more["table"]] = truth.table_of(settings)
+            if tab.name == wanted:
+                updates |= {shown: gr.update(selected=wanted), start: wanted if good else "", tab.ran: settings}
+        return updates
+
+    return load
+
+
+def serve(
+    allowed: Allowed, *, host: str = "127.0.0.1", port: int = 7860, ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve the page until Ctrl-C, with all files in a folder that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="thetaleap-studio-") as folder:
+        os.environ[FOLDER] = folder
+        blocks = page(allowed)
+        theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+        _, url, _ = blocks.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            quiet=True,
+            prevent_thread_lock=True,
+            footer_links=[],
+            run_history=False,
+            pwa=False,
+            ssr_mode=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            theme=theme,
+            css=paint.CSS,
+        )
+        if ready is not None:
+            ready(url)
+        try:
+            threading.Event().wait()
+        finally:
+            blocks.close(verbose=False)
