@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness older clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness older docs release clean
 
 setup: $(READY)
 
@@ -78,5 +78,20 @@ harness: .venv/.harness
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[harness]'
 	touch $@
 
+# the site, in site/: without a warning, and without a dead link
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
+	$(BIN)/python -m docs.builder.links site
+
+.venv/.docs: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+# what would be uploaded, in dist/
+release: .venv/.docs
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --quiet
+	$(BIN)/twine check --strict dist/*
+
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs site dist
