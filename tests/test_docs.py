@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,40 +17,108 @@ from thetaleap.cli import app
 from thetaleap.registry import SOLVERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [
-    pytest.param(code, id=f"{page.name}-{n}")
-    for page in PAGES
-    for n, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
-]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + sorted((ROOT / "docs").glob("*.md"))
+PROSE = {"bibtex", "text", "toml"}
+"""Languages in which there is nothing to run."""
+RUN = {"python", "", "sh"}
+NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
+NEEDS = re.compile(r"<!-- needs (\w+) -->")
 
 
-@pytest.mark.parametrize("code", BLOCKS)
+@dataclass(frozen=True)
+class Block:
+    """Code between fences."""
+
+    page: str
+    number: int
+    language: str
+    code: str
+    before: str
+    """The line above it."""
+
+    @property
+    def runs(self) -> bool:
+        return self.language not in PROSE and not NOT_RUN.fullmatch(self.before)
+
+
+def blocks_of(path: Path) -> list[Block]:
+    """All blocks of a page; the line above a fence says what a block needs, or why it is not run."""
+    found = re.finditer(r"^([^\n]*)\n```(\w*)\n(.*?)^```$", "\n" + path.read_text(), re.MULTILINE | re.DOTALL)
+    return [
+        Block(path.name, n, language, code, before)
+        for n, (before, language, code) in enumerate(m.groups() for m in found)
+    ]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def marked(block: Block, value: object, name: str) -> object:
+    needs = NEEDS.fullmatch(block.before)
+    return pytest.param(value, id=name, marks=getattr(pytest.mark, needs[1]) if needs else ())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [marked(one, one.code, f"{one.page}-{one.number}") for one in BLOCKS if one.language == "python" and one.runs],
+)
 def test_examples_run_when_pasted(code: str) -> None:
     exec(compile(code, "example", "exec"), {})
 
 
-def test_the_readme_names_every_solver() -> None:
-    text = (ROOT / "README.md").read_text()
-    for entry in SOLVERS.values():
-        assert f"`{entry.load().__name__}(" in text
+COMMANDS = {
+    line: block
+    for block in BLOCKS
+    if block.language in ("", "sh") and block.runs
+    for line in re.sub(r"\\\n\s*", "", block.code).splitlines()
+}
+"""Each once, with a block that has it."""
 
 
-COMMANDS = re.findall(r"^thetaleap (sample .*)$", (ROOT / "README.md").read_text().replace("\\\n", ""), re.MULTILINE)
-"""Of the README; a backslash at the end joins two lines."""
-
-
-def mark(command: str) -> object:
-    return pytest.param(command, marks=pytest.mark.antibodies) if "antiberty" in command else command
-
-
-@pytest.mark.parametrize("command", [mark(command) for command in COMMANDS])
-def test_the_readme_s_sample_commands_run(command: str, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("command", [marked(block, line, line) for line, block in COMMANDS.items()])
+def test_commands_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(command, comments=True)
+    program, *words = shlex.split(command, comments=True)
+    assert program == "thetaleap", "only these can be run; write <!-- not run: REASON --> above the block"
     result = typer.testing.CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "samples.parquet").exists() == ("--out" in words)
+    assert ["--out" in words] == [bool(list(tmp_path.iterdir()))]
+
+
+def test_blocks_run_or_say_why_not() -> None:
+    """Python and commands run, unless the line above the fence is ``<!-- not run: REASON -->``."""
+    unknown = [
+        f"{one.page}: block {one.number}, {one.language}" for one in BLOCKS if one.runs and one.language not in RUN
+    ]
+    assert unknown == [], "write ```python or ```sh, or <!-- not run: REASON --> above the block"
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(one, id=f"{one.page}-{one.number}") for one in BLOCKS if one.language == "py"]
+)
+def test_python_that_is_not_run_is_python(block: Block) -> None:
+    """It compiles, and what it imports is there."""
+    tree = ast.parse(block.code)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), "imports", "exec"), {})
+
+
+def test_pictures_say_which_command_makes_them() -> None:
+    """In the paragraph below each: a program of examples/, a module of benchmarks/, or a command."""
+    made = re.compile(r"`(python examples/(\w+)\.py|python -m (benchmarks\.\w+)[^`]*|thetaleap [^`]+)`")
+    for page in PAGES:
+        for picture, below in re.findall(r"!\[[^]]*\]\(([^)]+)\)\n+(.*?)(?:\n\n|$)", page.read_text(), re.DOTALL):
+            assert (page.parent / picture).exists(), f"{page.name}: {picture}"
+            found = made.search(below)
+            assert found, f"{page.name}: {picture}: say below it which command makes it"
+            for file in (found[2] and f"examples/{found[2]}.py", found[3] and f"{found[3].replace('.', '/')}.py"):
+                assert not file or (ROOT / file).exists(), file
+
+
+def test_the_guide_names_every_solver() -> None:
+    text = (ROOT / "docs" / "solvers.md").read_text()
+    for entry in SOLVERS.values():
+        assert f"`{entry.load().__name__}(" in text
 
 
 def test_links_lead_somewhere() -> None:

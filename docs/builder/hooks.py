@@ -47,7 +47,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     """TeX becomes MathML, which browsers draw by themselves: no script, no font, nothing to fetch."""
     html = re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda found: _mathml(found[1], "inline"), html)
     return re.sub(
-        r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', lambda found: _mathml(found[1], "block"), html, flags=re.DOTALL
+        r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
+        lambda found: _mathml(found[1], "block"),
+        html,
+        flags=re.DOTALL,
     )
 
 

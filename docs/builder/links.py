@@ -35,7 +35,11 @@ def problems(site: Path) -> list[str]:
     found = []
     for path, page in pages.items():
         for tag, link in page.links:
-            reason = _outside(tag, link) if urlsplit(link).scheme or link.startswith("//") else _dead(path, link, site, pages)
+            reason = (
+                _outside(tag, link)
+                if urlsplit(link).scheme or link.startswith("//")
+                else _dead(path, link, site, pages)
+            )
             if reason:
                 found.append(f"{path.relative_to(site.resolve())}: {link}: {reason}")
     return found

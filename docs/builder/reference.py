@@ -34,7 +34,14 @@ LISTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Comparing and measuring",
         "Which solver is best for a model, and how far samples are from the truth.",
         (
-            *("compare", "Contender", "default_contenders", "evaluation.compare.Comparison", "recommend", "Recommendation"),
+            *(
+                "compare",
+                "Contender",
+                "default_contenders",
+                "evaluation.compare.Comparison",
+                "recommend",
+                "Recommendation",
+            ),
             *("evaluation.metrics.divergence", "evaluation.metrics.text", "evaluation.metrics.sequences"),
             *("evaluation.metrics.likelihood", "evaluation.metrics.images", "files"),
         ),
@@ -48,7 +55,12 @@ LISTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "To extend",
         "What new solvers, planners, correctors and models are written against.",
         (
-            *("core.evaluation.Denoiser", "core.evaluation.Conditionals", "core.evaluation.Evaluation", "core.reverse.Reverse"),
+            *(
+                "core.evaluation.Denoiser",
+                "core.evaluation.Conditionals",
+                "core.evaluation.Evaluation",
+                "core.reverse.Reverse",
+            ),
             *("solvers.base.Solver", "solvers.base.Step", "planners.base.Planner", "planners.counting.Counting"),
             *("solvers.correctors.base.Corrector", "core.noise.Noise", "core.noise.Draw", "core.jumps"),
             *("core.fields.knob", "core.fields.Knob", "registry.Registry"),
@@ -60,7 +72,10 @@ LISTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
 REGISTERED: dict[str, tuple[Registry, str]] = {
     "solvers": (SOLVERS, "How a sample gets from noise to data. `solver=` of [`sample`][thetaleap.sample]."),
     "planners": (PLANNERS, "Which masked positions are unmasked together, and how many. `planner=` of a solver."),
-    "correctors": (CORRECTORS, "What redraws positions between steps. `corrector=` of [`Corrected`][thetaleap.Corrected]."),
+    "correctors": (
+        CORRECTORS,
+        "What redraws positions between steps. `corrector=` of [`Corrected`][thetaleap.Corrected].",
+    ),
 }
 
 
