@@ -9,7 +9,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PICTURES = Path(__file__).parents[1] / "gallery"
 ORDER = (
     *("own_network", "infilling", "guidance", "choosing_a_solver", "uniform_text", "exact_laws", "antibodies"),
-    "animation",
+    *("many_machines", "animation"),
 )
 ABOUT = """# Gallery
 
