@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import shlex
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +115,13 @@ def test_pictures_say_which_command_makes_them() -> None:
             assert found, f"{page.name}: {picture}: say below it which command makes it"
             for file in (found[2] and f"examples/{found[2]}.py", found[3] and f"{found[3].replace('.', '/')}.py"):
                 assert not file or (ROOT / file).exists(), file
+
+
+def test_the_readme_has_every_extra_and_the_citation_the_version() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = re.findall(r"^\| `pip install '\.\[(\w+)\]'` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted(extras)
+    assert f"\nversion: {tl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_the_guide_names_every_solver() -> None:
