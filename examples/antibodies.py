@@ -15,7 +15,7 @@ import thetaleap as tl
 BEFORE = "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSR"
 LOOP, AFTER = "WGGDGFYAMDY", "WGQGTLVTVSS"
 model = tl.load("antiberty", length=len(BEFORE + LOOP + AFTER))
-out = tl.sample(model, tl.FirstHitting(), num=16, template=BEFORE + "_" * len(LOOP) + AFTER)
+out = tl.sample(model, tl.FirstHitting(), num=8, template=BEFORE + "_" * len(LOOP) + AFTER)
 loops = [text[len(BEFORE) :][: len(LOOP)] for text in out.text]
 print(*loops, sep="\n")
 
@@ -23,9 +23,9 @@ print(*loops, sep="\n")
 residues = "ACDEFGHIKLMNPQRSTVWY"
 counts = torch.tensor([[sum(loop[place] == one for loop in loops) for place in range(len(LOOP))] for one in residues])
 figure, axis = plt.subplots(figsize=(6, 5), layout="constrained")
-picture = axis.imshow(counts / len(loops), cmap="Blues", aspect="auto")
+picture = axis.imshow((counts / len(loops)).numpy(), cmap="Blues", aspect="auto")
 axis.scatter(range(len(LOOP)), [residues.index(one) for one in LOOP], color="black", s=14)
 axis.set(xticks=range(len(LOOP)), xticklabels=list(LOOP), yticks=range(len(residues)), yticklabels=list(residues))
 axis.set(xlabel="trastuzumab's loop", ylabel="residue drawn")
-figure.colorbar(picture, label="share of 16 samples")
+figure.colorbar(picture, label="share of 8 samples")
 figure.savefig("antibodies.png", dpi=110)

@@ -22,7 +22,7 @@ solvers = {
     "Tweedie()": tl.Tweedie(),
     "TauLeaping()": tl.TauLeaping(),
 }
-budgets = [4, 8, 16, 32, 64]
+budgets = [4, 8, 16, 32]
 errors = {
     name: [
         kl(model.p0, tl.exact.law(model, solver, grid(model.horizon, 0.0, nfe // solver.evaluations)))

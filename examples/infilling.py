@@ -22,7 +22,7 @@ figure, axes = plt.subplots(3, 8, figsize=(9, 3.5), layout="constrained")
 for row, given, ways in zip(axes, template, filled.view(3, 7, -1), strict=True):
     shown = torch.where(given == tl.FREE, torch.nan, given.double())
     for axis, x in zip(row, [shown, *ways], strict=True):
-        axis.imshow(x.view(14, 14), cmap="gray", vmin=0, vmax=7)
+        axis.imshow(x.view(14, 14).numpy(), cmap="gray", vmin=0, vmax=7)
         axis.set(xticks=[], yticks=[], facecolor="lightsteelblue")
 axes[0, 0].set_title("given")
 axes[0, 4].set_title("filled in, 16 evaluations each")

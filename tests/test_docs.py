@@ -148,6 +148,15 @@ def test_files_that_pages_name_exist() -> None:
         assert [path for path in paths if not (ROOT / path).exists()] == [], page.name
 
 
+def test_names_in_prose_exist() -> None:
+    """Classes that pages call, as in `Geometric(low, high)`, and what they say of `tl`."""
+    for page in PAGES:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for span in re.findall(r"`([^`\n]+)`", prose):
+            names = re.findall(r"(?<![\w.])([A-Z]\w*[a-z]{2}\w*)\(|\btl\.(\w+)", span)
+            assert all(hasattr(tl, one or other) for one, other in names), f"{page.name}: {span}"
+
+
 def test_public_names_exist_and_are_sorted() -> None:
     for name in tl.__all__:
         assert getattr(tl, name).__doc__, f"{name} has no docstring"
