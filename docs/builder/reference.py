@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from dataclasses import MISSING
 from typing import Any, Literal, get_args, get_origin
 
@@ -118,7 +117,7 @@ def cells(one: Parameter) -> tuple[str, str, str, str, str]:
     """The cells of a row of the table."""
     optional = one.default is None
     kind = type_of(one.hint) + (" or None" if optional else "")
-    limits = one.knob.range or one.knob.written or _any(one)
+    limits = one.knob.range or one.knob.written
     default = "required" if one.default is MISSING else f"`{_default(one.default)}`"
     return f"`{one.name}`", kind, limits, default, one.knob.help
 
@@ -127,13 +126,9 @@ def type_of(hint: Any) -> str:
     """A type as readers write it."""
     if get_origin(hint) is Literal:
         return "str"
-    if get_origin(hint) in (tuple, types.UnionType):
-        return f"{getattr(get_origin(hint), '__name__', '')}[{', '.join(type_of(one) for one in get_args(hint))}]"
+    if get_origin(hint) is tuple:
+        return f"tuple[{', '.join(type_of(one) for one in get_args(hint))}]"
     return hint.__name__
-
-
-def _any(one: Parameter) -> str:
-    return f"any {one.hint.__name__.lower()}"
 
 
 def _default(value: Any) -> str:
