@@ -8,6 +8,7 @@ import re
 import shlex
 import tomllib
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,10 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 PROSE = {"bibtex", "text", "toml"}
 """Languages in which there is nothing to run."""
 RUN = {"python", "", "sh"}
-NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
-NEEDS = re.compile(r"<!-- needs (\w+) -->")
+NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n.*|.*\n# needs \w.*")
+"""The line above a fence, or the first one of the code."""
+NEEDS = re.compile(r"<!-- needs (\w+) -->|\bintegrations\.(diffusers|flow_matching|ray) import")
+"""A mark of pytest: in the line above the fence, or the name of a package that the code drives."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return self.language not in PROSE and not NOT_RUN.fullmatch(self.before)
+        first = self.code.partition("\n")[0]
+        return self.language not in PROSE and not NOT_RUN.fullmatch(f"{self.before}\n{first}")
 
 
 def blocks_of(path: Path) -> list[Block]:
@@ -56,8 +60,11 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 def marked(block: Block, value: object, name: str) -> object:
-    needs = NEEDS.fullmatch(block.before)
-    return pytest.param(value, id=name, marks=getattr(pytest.mark, needs[1]) if needs else ())
+    needs = NEEDS.search(f"{block.before}\n{block.code}")
+    if needs is None:
+        return pytest.param(value, id=name)
+    theirs = pytest.mark.filterwarnings("ignore:invalid escape sequence")  # in the source of such packages
+    return pytest.param(value, id=name, marks=[getattr(pytest.mark, needs[1] or needs[2]), theirs])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,8 @@ def test_commands_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_blocks_run_or_say_why_not() -> None:
-    """Python and commands run, unless the line above the fence is ``<!-- not run: REASON -->``."""
+    """Python and commands run, unless the line above the fence is ``<!-- not run: REASON -->``, or their first line begins
+    with ``# needs``."""
     unknown = [
         f"{one.page}: block {one.number}, {one.language}" for one in BLOCKS if one.runs and one.language not in RUN
     ]
@@ -99,10 +107,11 @@ def test_blocks_run_or_say_why_not() -> None:
     "block", [pytest.param(one, id=f"{one.page}-{one.number}") for one in BLOCKS if one.language == "py"]
 )
 def test_python_that_is_not_run_is_python(block: Block) -> None:
-    """It compiles, and what it imports is there."""
-    tree = ast.parse(block.code)
-    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    exec(compile(ast.Module(imports, []), "imports", "exec"), {})
+    """It compiles, and what it imports of this package is there."""
+    for node in ast.walk(ast.parse(block.code)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("thetaleap"):
+            module = import_module(node.module)
+            assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
 
 
 def test_pictures_say_which_command_makes_them() -> None:
