@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules paper studio-setup studio-test studio-monkey clean
+.PHONY: setup demo test numerics lint bench antibodies judge inception peers harness diffusers sglang older ray molecules paper studio-setup studio-test studio-monkey docs release clean
 
 setup: $(READY)
 
@@ -134,6 +134,20 @@ studio-monkey: .venv/.browser
 	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt playwright
 	touch $@
+# the site, in site/: without a warning, and without a dead link
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
+	$(BIN)/python -m docs.builder.links site
+
+.venv/.docs: $(READY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+# what would be uploaded, in dist/
+release: .venv/.docs
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --quiet
+	$(BIN)/twine check --strict dist/*
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs site dist

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -119,6 +120,16 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     folder.mkdir()
     (folder / "text.txt").write_text(TEXT)
     return User(environment, folder)
+
+
+def test_the_first_example(user: User) -> None:
+    """What the README shows first, from a wheel that tells type checkers of its types."""
+    first = re.search(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    assert first is not None
+    assert len(user.python("-c", first[1]).strip()) > 100, "a text of Shakespeare's kind"
+    place = Path(user.python("-c", "import thetaleap; print(thetaleap.__file__)").strip()).parent
+    assert place.is_relative_to(user.environment)
+    assert (place / "py.typed").exists()
 
 
 OWN = """

@@ -120,8 +120,8 @@ def sample(
     """Draw `num` samples from `model` with `solver`.
 
     Args:
-        model: an oracle, a model from `load` or its name, or your network through `from_network`, which is looked
-            through for mistakes before its first run: by two to seven evaluations that `nfe` does not count.
+        model: an oracle, a model from `load` or its name, or your network through `from_network`, which is checked
+            for mistakes before its first run, by two to seven evaluations that `nfe` does not count.
         solver: e.g. ``Trapezoidal(theta=0.5)``; "auto" is what `recommend` names for the model and the budget.
         nfe: the most network evaluations to spend on any sample; sets the number of steps. The finishing
             evaluation (see `delta`) is within the budget. With "auto" by default 32, or one for each position.

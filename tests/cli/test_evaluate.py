@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +39,6 @@ HEAVY = (
     "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSR"
     "WGGDGFYAMDYWGQGTLVTVSS"
 )
-DOCUMENT = Path(__file__).parents[2] / "docs" / "antibodies.md"
 
 
 def written(path: Path, seed: int, num: int = 40) -> Tensor:
@@ -360,12 +358,3 @@ def test_antibodies(tmp_path: Path) -> None:
     result = call("evaluate", tmp_path / "x.parquet", *common, "--template", "Q" + text[1:])
     assert "--template Q" in result.stderr
     assert "position 0 is 'Q', but sample 0 has 'E' there" in result.stderr
-
-
-@pytest.mark.antibodies
-def test_examples_of_the_document_run() -> None:
-    """They need packages, so that they are marked ``py``, and not run with those of the other pages."""
-    blocks = re.findall(r"```py\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    for code in blocks:
-        exec(compile(code, "example", "exec"), {})
