@@ -37,7 +37,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "molecules": all(find_spec(name) for name in ("rdkit", "selfies")),
         "studio": all(find_spec(name) for name in ("gradio", "playwright")) and which("chromium") is not None,
         "docs": all(find_spec(name) for name in ("mkdocs", "nbclient", "ipykernel")),
-        "ray": find_spec("ray") is not None,
         "harness": all(find_spec(name) for name in ("lm_eval", "transformers")),
         "diffusers": all(find_spec(name) for name in ("diffusers", "transformers")),
         "flow_matching": find_spec("flow_matching") is not None,
