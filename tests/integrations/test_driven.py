@@ -94,30 +94,37 @@ def test_temperature_is_that_of_tempered() -> None:
     assert torch.equal(drive(model, run)[0], drawn.x)
 
 
-@pytest.mark.parametrize("solver", [tl.Tweedie(), tl.Trapezoidal()], ids=repr)
-def test_samples_that_the_engine_has_rewritten_stay_as_it_wrote_them(solver: Method) -> None:
-    """Between steps they are gone on from, and within a step they are left alone until its end; the other samples do not
-    notice."""
-    model, whole = network(MOVING[1]), torch.zeros((NUM, 3), dtype=torch.int64)
-    undisturbed, _ = drive(model, Driven(Manner(solver, nfe=4), model.process, whole, seed=5, time_free=False))
-    run = Driven(Manner(solver, nfe=4), model.process, whole, seed=5, time_free=False)
+def test_what_the_engine_writes_between_steps_is_gone_on_from() -> None:
+    """It fills the first position of every other sample with ones; these stay, and the other samples do not notice."""
+    model, masks = network(MASKED[1]), torch.full((40, 3), 2)
+    manner = Manner(tl.Tweedie(tl.FixedCount()), nfe=3)
+    undisturbed, _ = drive(model, Driven(manner, model.process, masks, seed=5))
+    run = Driven(manner, model.process, masks, seed=5)
     while not run.done:
         x = run.x.clone()
-        x[0] = 1
+        x[::2, 0] = 1
         run.tell(said(model, x, run.t), x)
-    assert torch.equal(run.x[1:], undisturbed[1:])
-    run.tell(said(model, run.x, run.t), torch.ones_like(whole))
-    assert torch.equal(run.x, torch.ones_like(whole))  # done: whatever the engine says
+    assert bool((run.x[::2, 0] == 1).all())
+    assert bool((run.x < 2).all())
+    assert torch.equal(run.x[1::2], undisturbed[1::2])
+    assert not torch.equal(run.x, undisturbed)
 
 
-def test_within_a_step_a_rewritten_sample_is_kept() -> None:
-    model, x = network(MOVING[1]), torch.zeros((2, 3), dtype=torch.int64)
-    run = Driven(Manner(tl.Trapezoidal(), nfe=2), model.process, x, seed=0, time_free=False)
+def test_what_the_engine_writes_within_a_step_is_kept_to_its_end() -> None:
+    model, x = network(MOVING[1]), torch.zeros((40, 3), dtype=torch.int64)
+    manner = Manner(tl.ExponentialTrapezoidal(), nfe=2)
+    undisturbed, _ = drive(model, Driven(manner, model.process, x, seed=0, time_free=False))
+    run = Driven(manner, model.process, x, seed=0, time_free=False)
     run.tell(said(model, run.x, run.t), run.x)
-    changed = 1 - run.x
-    run.tell(said(model, run.x, run.t), torch.stack([changed[0], run.x[1]]))
+    rewritten = run.x.clone()
+    rewritten[::2] = 1 - rewritten[::2]
+    run.tell(said(model, run.x, run.t), rewritten)
     assert run.done
-    assert torch.equal(run.x[0], changed[0])
+    assert torch.equal(run.x[::2], rewritten[::2])
+    assert torch.equal(run.x[1::2], undisturbed[1::2])
+    assert not torch.equal(run.x, undisturbed)
+    run.tell(said(model, run.x, run.t), x)
+    assert torch.equal(run.x, x)  # after the end everything is the engine's
 
 
 def test_correctors_that_are_not_for_networks_are_refused() -> None:
