@@ -64,8 +64,8 @@ GREYS = 256
 
 
 def is_folder(path: Path) -> bool:
-    """Whether samples are written to it in parts: it is a folder, or has no ending."""
-    return path.is_dir() or path.suffix == ""
+    """Whether samples are written to it in parts: it has no ending, or is a folder by another name than a file's."""
+    return path.suffix == "" or (path.suffix.lower() not in (*WRITERS, PNG) and path.is_dir())
 
 
 def check_target(path: Path, force: bool = False, argument: str = "out", replace: str = "--force") -> None:

@@ -115,6 +115,12 @@ def test_what_is_wrong_is_named(words: tuple[Any, ...], said: str, here: Path) -
     assert content(Path("x")) == before
 
 
+def test_experiments_that_draw_no_samples_take_no_engine(here: Path) -> None:
+    said = failed("reproduce", "toy", "--engine", "ray", "--workers", 2)
+    assert said == "--engine ray: toy takes no such option; leave it out"
+    assert failed("reproduce", "text", "--workers", 2) == "--workers 2: is for --engine ray; give that too"
+
+
 def test_evaluate_and_compare_read_folders(here: Path) -> None:
     for seed in (1, 2):
         common = ("sample", "cube3", "--solver", "first-hitting", "--num", 40, "--seed", seed)

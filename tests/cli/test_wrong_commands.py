@@ -101,7 +101,10 @@ CASES = {
     "sample chain64 --nfe 8 --seed -1": ("--seed -1: ", "give a whole number from 0 to 2^64 - 1"),
     "sample chain64 --nfe 8 --first -1": ("--first -1: ", "give a whole number of at least 0"),
     "sample chain64 --nfe 8 --batch-size 0": ("--batch-size 0: ", "give a whole number of at least 1"),
-    "sample chain64 --nfe 8 --out samples": ("--out samples: ", "end with one of .parquet, .jsonl, .npy, .txt, .png"),
+    "sample chain64 --nfe 8 --out samples.csv": (
+        "--out samples.csv: ",
+        "end with one of .parquet, .jsonl, .npy, .txt, .png",
+    ),
     "sample chain64 --nfe 8 --out missing/x.npy": ("--out missing/x.npy: ", "make it first"),
     "sample chain64 --nfe 8 --out old.npy": ("--out old.npy: ", "--force to replace it"),
     "sample chain64 --nfe 8 --out x.txt": ("--out x.txt: this model has no text", "give a .parquet, .jsonl or .npy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def test_a_local_ray_listens_on_this_machine_alone(engine: Engine) -> None:
 
 def test_workers_draw_the_same_bytes(engine: Engine, whole: dict[str, bytes], tmp_path: Path) -> None:
     jobs.run(drawn(), tmp_path, jobs.Shard.of("2/3"))
-    assert jobs.run(drawn(), tmp_path, engine=engine) == jobs.Outcome(6, 8, 8)
+    assert jobs.run(drawn(), tmp_path, engine=engine) == jobs.Outcome(5, 8, 8)
     assert content(tmp_path) == whole
 
 
@@ -83,6 +84,7 @@ def test_networks_too(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_lost_workers_are_replaced(engine: Engine, whole: dict[str, bytes], tmp_path: Path) -> None:
+    """There is one, and so nobody else who could finish the job."""
     killed: list[int] = []
 
     class Deadly(Engine):
@@ -90,12 +92,12 @@ def test_lost_workers_are_replaced(engine: Engine, whole: dict[str, bytes], tmp_
             for part, held in super().parts(draw, missing):
                 yield part, held
                 workers = [one for one in processes() if one.name().startswith("ray::Worker")]
-                if len(killed) < 3 and workers:
-                    os.kill(workers[0].pid, signal.SIGKILL)
-                    killed.append(workers[0].pid)
+                for one in workers if len(killed) < 2 else []:
+                    os.kill(one.pid, signal.SIGKILL)
+                    killed.append(one.pid)
 
-    assert jobs.run(drawn(), tmp_path, engine=Deadly(workers=2)).there == 8
-    assert len(set(killed)) == 3
+    assert jobs.run(drawn(), tmp_path, engine=Deadly(workers=1)).there == 8
+    assert len(set(killed)) >= 2
     assert content(tmp_path) == whole
 
 
@@ -144,6 +146,14 @@ def test_a_dataset_goes_on_in_ray_data(engine: Engine) -> None:
     assert [row["sample"] for row in found] == list(range(6))
     assert [row["tokens"].tolist() for row in found] == here.x.tolist()
     assert [row["long"] for row in found] == [len(text) for text in here.text]
+
+
+def test_the_example_of_the_page_runs(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "many-machines.md").read_text()
+    (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "example", "exec"), {})
+    texts = tl.sample("shakespeare-char", tl.Tweedie(), nfe=4, num=64, batch_size=8).text
+    assert capsys.readouterr().out.split()[-1] == str(sum(":" in text for text in texts))
 
 
 def test_the_command_starts_and_stops_its_own_ray(whole: dict[str, bytes], tmp_path: Path) -> None:
