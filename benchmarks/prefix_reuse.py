@@ -1,10 +1,10 @@
 """Keys and values kept within a block (`approximate_prefix`, `approximate_dual`): how much faster, and how much changes.
 
-    python -m benchmarks.prefix_reuse [prefix|dual]
+    python -m benchmarks.prefix_reuse [prefix|dual] [ANSWERS]
 
 One answer of 128 tokens to a prompt of 256, with 64 evaluations, on one thread. Time is that of a Llama of width 512
-with 8 layers and 32000 tokens. What changes is measured on 16 answers of one of width 128 with 4 layers and 99 tokens.
-Both have random weights; the scale of the latter's says how much its positions depend on each other. The yardstick is a
+with 8 layers and 32000 tokens. What changes is measured on 16 answers, or as many as are asked for, of one of width 128
+with 4 layers and 99 tokens. Both have random weights; the scale of the latter's says how much its positions depend on each other. The yardstick is a
 sampler that does not run the network at all after the first evaluation of a block.
 """
 
@@ -155,9 +155,9 @@ def report_speed(folder: Path, reuse: str, rounds: int) -> None:
         print(f"block {block}: {count}; {plain:.1f} s without, {kept:.1f} s with, {plain / kept:.2f}x", flush=True)
 
 
-def report_change(folder: Path, reuse: str) -> None:
+def report_change(folder: Path, reuse: str, answers: int) -> None:
     tokens = len(SPECIAL) + 95
-    prompts = torch.randint(len(SPECIAL), tokens, (ANSWERS, PROMPT), generator=torch.Generator().manual_seed(2))
+    prompts = torch.randint(len(SPECIAL), tokens, (answers, PROMPT), generator=torch.Generator().manual_seed(2))
     for scale in SCALES:
         save(folder, llama(tokens, SMALL, scale), tokens)
         for block in BLOCKS:
@@ -169,11 +169,11 @@ def report_change(folder: Path, reuse: str) -> None:
             )
 
 
-def main(reuse: str = "prefix", rounds: int = 2) -> None:
+def main(reuse: str = "prefix", answers: str = str(ANSWERS), rounds: int = 2) -> None:
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # virtual machines may announce what they forbid
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        report_change(Path(name) / "small", reuse)
+        report_change(Path(name) / "small", reuse, int(answers))
         report_speed(Path(name) / "wide", reuse, rounds)
 
 

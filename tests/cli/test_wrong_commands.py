@@ -132,7 +132,7 @@ CASES = {
     "compare chain64 --nfe 4,x": ("--nfe 4,x: ", "as in 4,8,16"),
     "compare chain64 --nfe 4 --solvers twedie": ("--solvers twedie: ", "did you mean 'tweedie'?"),
     "compare cube3 --out old.npy": ("--out old.npy: 'old.npy' is a file", "give a folder"),
-    "chat chain64": ("MODEL chain64: ", "give llada:SOURCE or dream:SOURCE"),
+    "chat chain64": ("MODEL chain64: ", "give KIND:SOURCE with one of llada, dream, llada2, sdar"),
     "chat llada:empty --length 0": ("--length 0: ", "give a whole number of at least 1"),
     "reproduce tyo": ("NAME tyo: ", "did you mean 'toy'?"),
     "reproduce toy --judge plays": ("--judge plays: toy takes no such option", "leave it out"),

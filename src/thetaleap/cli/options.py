@@ -21,8 +21,8 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 METHOD = "The method: [cyan]thetaleap solvers[/] lists them."
 DEVICE = "Where the network runs, as in cuda:0."
 DTYPE = f"The network's precision: {', '.join(DTYPES)}."
-SPREAD = "How to spread the network over several devices, as in auto; for llada and dream, with accelerate."
-REMOTE = "Run the code that comes with the model; published llada and dream need it."
+SPREAD = "How to spread the network over several devices, as in auto; for language models, with accelerate."
+REMOTE = "Run the code that comes with the model; published language models need it."
 REUSE = "Run the network on part of the positions within a --block: faster, but another law; for llada and dream."
 SEED = "From 0 to 2^64 - 1."
 
@@ -33,7 +33,7 @@ def option(panel: str | None, help: str, *names: str, show: bool | str = True, m
 
 Device = Annotated[str | None, option("Model", DEVICE, metavar="DEVICE", show="cpu")]
 Dtype = Annotated[
-    str | None, option("Model", DTYPE, metavar="DTYPE", show="the model's own; of llada and dream on a GPU bfloat16")
+    str | None, option("Model", DTYPE, metavar="DTYPE", show="the model's own; of language models on a GPU bfloat16")
 ]
 DeviceMap = Annotated[str | None, option("Model", SPREAD, metavar="MAP", show="all on --device")]
 TrustRemoteCode = Annotated[bool, option("Model", REMOTE, "--trust-remote-code", show=False)]

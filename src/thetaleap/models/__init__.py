@@ -25,9 +25,9 @@ def load(name: str, **options: Any) -> Any:
     Args:
         name: of the model.
         options: for models that come from elsewhere, ``length``, ``dtype`` and ``device``; for ``mlm:`` also
-            ``allowed``, the tokens that may be written; for ``llada:`` and ``dream:`` also ``device_map`` and
-            ``trust_remote_code``; for ``maskgit:``, see `models.maskgit`; for ``sedd:`` and ``mdlm:`` what the files
-            may not say, see `models.hf.published`.
+            ``allowed``, the tokens that may be written; for ``llada:``, ``dream:``, ``llada2:`` and ``sdar:`` also
+            ``device_map`` and ``trust_remote_code``, and for the last two ``block_length``; for ``maskgit:``, see
+            `models.maskgit`; for ``sedd:`` and ``mdlm:`` what the files may not say, see `models.hf.published`.
     """
     require_kind("name", name, str, "give the name of a model, as in 'chain64', or KIND:SOURCE, as in 'trained:folder'")
     name = full_name(name)

@@ -157,7 +157,7 @@ def resized(model: Network, length: int) -> Network:
 
 
 def vocabulary_of(model: Any) -> Vocabulary:
-    """The tokenizer of a model of `llada` or `dream`."""
+    """The tokenizer of a model of this module."""
     words = getattr(model, "tokenizer", None)
     if not isinstance(words, Vocabulary):
         raise TypeError(f"model={type(model).__name__}: give one made by llada or dream")

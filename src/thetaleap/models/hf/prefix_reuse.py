@@ -182,8 +182,8 @@ def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
 
 def approximate_dual(model: Denoiser, block: int) -> ApproximatePrefix:
     """As `approximate_prefix`, but run on the block alone: keys and values of the positions behind it, which are masked,
-    are kept as well (DualCache of Fast-dLLM, Wu et al. 2025, arXiv:2505.22618). **This changes what is sampled**, more
-    than `approximate_prefix` does, and takes less time. The network must take ``position_ids``."""
+    are kept as well (DualCache of Fast-dLLM, Wu et al. 2025, arXiv:2505.22618). **This changes what is sampled.** The
+    network must take ``position_ids``."""
     return _reusing(model, block, dual=True)
 
 
