@@ -50,6 +50,8 @@ class Cell:
     work: float
     """Evaluations of one sample, at most."""
     theta: float | None = None
+    judged: bool = True
+    """Whether claims are about it; if not, it is measured at the first look alone."""
 
 
 def until_decided(
@@ -82,7 +84,7 @@ def until_decided(
         found = list(judge(study))
         claims = [old if old.verdict != "undecided" else new for old, new in zip(claims or found, found, strict=True)]
         missing = {method for claim in claims if claim.verdict == "undecided" for method in claim.methods}
-        wanted = [cell for cell in cells if cell.method in missing]
+        wanted = [cell for cell in cells if cell.method in missing and cell.judged]
         if not wanted:
             break
     return study, claims
