@@ -35,6 +35,8 @@ from .rules import Claim
 from .study import Row, Study
 
 LOOKS = 6
+SAYS = 32
+"""Positions by which a model is known, the last ones."""
 AT_ONCE = 128
 """Samples that are drawn between two files."""
 
@@ -144,7 +146,7 @@ def fingerprint(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> st
     noisy = torch.where(x == FREE, blank, x).unsqueeze(0).to(model.device)
     time = torch.tensor(model.horizon / 2, dtype=torch.float64, device=model.device)
     with torch.no_grad():
-        said = model(noisy, time).logits(place.to(model.device)).double()
+        said = model(noisy, time).logits(place[-SAYS:].to(model.device)).double()
     likely = (said - said.logsumexp(1, keepdim=True)).clamp_min(-50)
     return digest({"says": [f"{value:.5g}" for value in likely.mean(1).tolist()]})[:12]
 
