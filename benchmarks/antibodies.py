@@ -29,7 +29,7 @@ import torch
 
 import thetaleap as tl
 from thetaleap.control import Method
-from thetaleap.evaluation.figures import budget_axis, direct_labels, panels, write_png
+from thetaleap.evaluation.figures import budget_axis, direct_labels, headline, panels, write_png
 from thetaleap.evaluation.judges.iglm import iglm
 from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.evaluation.metrics.sequences import (
@@ -310,7 +310,7 @@ def figure(every: dict[str, Pairs], path: Path) -> None:
         told = "; ".join(f"{who} {min(own):.0f} to {max(own):.0f}" for who, own in far.items())
         panel.set_title(f"{name}\noff the scale: {told}", fontsize=9)
         direct_labels(panel, ends, DRAWN)
-    figure.suptitle(takeaway(every), fontsize=11, fontweight="bold")
+    headline(figure, takeaway(every), len(every))
     write_png(path, figure)
 
 

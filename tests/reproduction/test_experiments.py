@@ -316,7 +316,7 @@ def test_uniformization_with_hardly_any_samples(tmp_path: Path) -> None:
 
 
 def test_experiments_are_listed() -> None:
-    named = ["toy", "uniformization", "text", "positivity", "theta", "images", "sums", "gsm8k", "all"]
+    named = ["toy", "uniformization", "text", "positivity", "theta", "images", "sums", "legacy", "gsm8k", "all"]
     assert list(EXPERIMENTS) == named
     assert EXPERIMENTS["toy"].run is toy.run
 

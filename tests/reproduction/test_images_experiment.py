@@ -264,7 +264,7 @@ def test_errors(tmp_path: Path) -> None:
 # --- words
 
 
-SETTINGS = {"distance": "squared Fréchet distance", "positions": 128, "cost": 2}
+SETTINGS = {"distance": "squared Fréchet distance", "positions": 128, "cost": 2, "judged": 64}
 
 
 def row(method: str, nfe: int, distance: float, error: float = 1.0, right: int | None = None) -> Row:
@@ -309,6 +309,8 @@ def test_verdicts_follow_the_numbers() -> None:
     close = claims([row(HALF, 32, 20, 0.1), row(THIRD, 32, 21, 0.1)])["half"]
     assert close.verdict == "agrees", "15% does not matter"
     assert claims([row(HALF, 8, 40), row(THIRD, 8, 41)])["half"].verdict == "undecided", "not many"
+    beyond = claims([*rows, row(THIRD, 128, 90), row(EULER, 128, 1)])
+    assert beyond["all"].verdict == "agrees", "budgets above a quarter are shown, and not judged"
     alone = claims([row(EULER, 4, 90), row(TAU, 4, 95)])
     assert {claim.verdict for claim in alone.values()} == {"undecided", "needs weights"}
     assert "no budget of this run has room for both" in alone["half"].found

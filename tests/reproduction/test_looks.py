@@ -86,6 +86,9 @@ def test_only_what_is_undecided_is_drawn_on(tmp_path: Path) -> None:
     assert [claim.verdict for claim in claims] == ["agrees", "undecided"]
     assert {one["method"]: one["num"] for one in study.rows} == {"A": 32 * NUM, "B": NUM, "C": 32 * NUM}
     assert [num for method, num in source.asked if method == "C"] == [NUM * 2**n for n in range(LOOKS)]
+    aside = Source((0.0, 9.0, 0.0), 3)
+    until_decided(job(tmp_path), "test", [*CELLS[:2], Cell("C", 8, NUM, 8, judged=False)], aside, both)
+    assert [num for method, num in aside.asked if method == "C"] == [NUM], "what no claim is about"
     once = Source((0.0, 9.0, 0.0), 3)
     until_decided(job(tmp_path, full=False), "test", CELLS, once, both)
     assert once.asked == [("A", NUM), ("B", NUM), ("C", NUM)], "one look without full"

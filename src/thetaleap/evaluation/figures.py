@@ -51,6 +51,9 @@ def write_png(path: Path, figure: Figure) -> Path:
 
 # --- figures
 
+LINE = 0.055
+"""Of text, as a share of a panel's height."""
+
 
 def panels(width: float, height: float, rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
     """An empty figure, in inches, with a grid of panels. No global state: nothing to close."""
@@ -77,11 +80,19 @@ def direct_labels(panel: Axes, ends: dict[str, tuple[float, float]], colours: di
     """Names at the right, at the heights of the last points, pushed apart where they would overlap."""
     scaled = math.log if panel.get_yscale() == "log" else float
     low, high = (scaled(limit) for limit in panel.get_ylim())
-    floor = -0.06
-    for name, (_, y) in sorted(ends.items(), key=lambda item: item[1][1]):
-        floor = max((scaled(y) - low) / (high - low), floor + 0.055)
+    names = sorted(ends, key=lambda name: ends[name][1])
+    heights, floor, ceiling = dict[str, float](), -0.06, 1.05
+    for name in names:
+        heights[name] = floor = max((scaled(ends[name][1]) - low) / (high - low), floor + LINE)
+    for name in reversed(names):  # and back down, where they would stand above the panel
+        heights[name] = ceiling = min(heights[name], ceiling - LINE)
         place = {"xycoords": "axes fraction", "annotation_clip": False, "va": "center", "fontsize": 8}
-        panel.annotate(name, (1.02, floor), color=colours[name], **place)
+        panel.annotate(name, (1.02, heights[name]), color=colours[name], **place)
+
+
+def headline(figure: Figure, title: str, columns: int) -> None:
+    """What a figure of so many columns shows, in as many lines as it takes."""
+    figure.suptitle(wrapped(title, 64 * columns), fontsize=11, fontweight="bold")
 
 
 # --- words

@@ -26,6 +26,10 @@ from .pages import Job, experiment, plain, render
 from .rules import VERDICTS, Report
 from .study import Row, shown
 
+NAMES = ("toy", "uniformization", "text", "positivity", "theta", "images", "sums", "legacy")
+"""Experiments that the page has, if they were run."""
+LOOKING = ("text", "theta", "images", "sums")
+"""Those that draw until their claims are decided."""
 MOST_ROWS = 60
 """Of a table in the page; the rest is in its file."""
 TABLES, PAGE = "paper", "paper.md"
@@ -137,10 +141,14 @@ def page_of(tables: Path) -> str:
         name: [_wide(found[name], figure, READ[name][1]) for figure in READ[name][0]] for name in known if name in READ
     }
     told = {"claims": claims, "counts": counts, "runs": runs, "shown": wide, "share": share}
-    told |= {"legacy": found.get("legacy", []), "advice": advice(found)}
+    told |= {
+        "legacy": found.get("legacy", []),
+        "advice": advice(found),
+        "left": [name for name in NAMES if name not in known],
+    }
     told |= {"groups": [(name, own) for name in known if (own := [c for c in claims if c["experiment"] == name])]}
     names = {"AUTO": AUTO, "EXACT": EXACT, "MINE": MINE, "SAFE": SAFE}
-    return render("paper.md.j2", gpu=GPU, looks=LOOKS, names=names, **told)
+    return render("paper.md.j2", gpu=GPU, looks=LOOKS, looking=LOOKING, names=names, **told)
 
 
 PAIRS = {"text": ("perplexity", MINE), "images": ("distance", f"{MINE} (1/3)"), "sums": ("accuracy", SAFE)}

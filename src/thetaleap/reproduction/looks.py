@@ -35,6 +35,8 @@ from .rules import Claim
 from .study import Row, Study
 
 LOOKS = 6
+SAYS = 32
+"""Positions by which a model is known, the last ones."""
 AT_ONCE = 128
 """Samples that are drawn between two files."""
 
@@ -50,6 +52,8 @@ class Cell:
     work: float
     """Evaluations of one sample, at most."""
     theta: float | None = None
+    judged: bool = True
+    """Whether claims are about it; if not, it is measured at the first look alone."""
 
 
 def until_decided(
@@ -82,7 +86,7 @@ def until_decided(
         found = list(judge(study))
         claims = [old if old.verdict != "undecided" else new for old, new in zip(claims or found, found, strict=True)]
         missing = {method for claim in claims if claim.verdict == "undecided" for method in claim.methods}
-        wanted = [cell for cell in cells if cell.method in missing]
+        wanted = [cell for cell in cells if cell.method in missing and cell.judged]
         if not wanted:
             break
     return study, claims
@@ -142,7 +146,7 @@ def fingerprint(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> st
     noisy = torch.where(x == FREE, blank, x).unsqueeze(0).to(model.device)
     time = torch.tensor(model.horizon / 2, dtype=torch.float64, device=model.device)
     with torch.no_grad():
-        said = model(noisy, time).logits(place.to(model.device)).double()
+        said = model(noisy, time).logits(place[-SAYS:].to(model.device)).double()
     likely = (said - said.logsumexp(1, keepdim=True)).clamp_min(-50)
     return digest({"says": [f"{value:.5g}" for value in likely.mean(1).tolist()]})[:12]
 

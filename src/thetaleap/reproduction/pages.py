@@ -278,7 +278,7 @@ def chart(parts: Sequence[Panel], methods: Sequence[str], title: str) -> Figure:
     figure, grid = figures.panels(6.6 * columns, 4.6 * rows, rows, columns)
     for panel, part in zip((panel for line in grid for panel in line), parts, strict=True):
         part.draw(panel, methods)
-    figure.suptitle(title, fontsize=11, fontweight="bold")
+    figures.headline(figure, title, columns)
     return figure
 
 

@@ -34,7 +34,8 @@ from .rules import Claim, Report, judge
 from .study import Row, Study, row
 from .text import MODEL, budgets_of
 
-NUM = 8
+NUM, FOLD = 8, 8
+"""Samples of a row, and how many times as many with ``--full``."""
 GROUPS = 8
 """Of samples, whose shares give the standard error; or as many as there are samples."""
 
@@ -86,9 +87,9 @@ def run(
 ) -> Report:
     """Measure, and write ``positivity.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder.
 
-    By default 8 samples of each row, at least 2, and the paper's budgets: 1/32 to 1 evaluation for each position.
+    By default 8 samples of each row, at least 2, and with ``full`` 64; the paper's budgets: 1/32 to 1 evaluation for each position.
     """
-    num, (network, name) = job.num or NUM, model_of(model, device=device, dtype=dtype)
+    num, (network, name) = (job.num or NUM) * (FOLD if job.full else 1), model_of(model, device=device, dtype=dtype)
     wanted = [n for n in budgets_of(network, budgets) if budgets is not None or n >= max(3, network.length / 32)]
     rows = []
     with job.bar("evaluations", len(SOLVERS) * sum(wanted)) as advance:

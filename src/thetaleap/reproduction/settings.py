@@ -15,7 +15,7 @@ import torch
 from ..conditioning.wrappers import guided
 from ..core.checks import require
 from ..core.evaluation import Denoiser
-from ..evaluation.figures import listing, panels
+from ..evaluation.figures import headline, listing, panels
 from ..evaluation.judges.causal import Critic
 from ..models.network import Network
 from .images import GUIDANCE, measure_of
@@ -164,5 +164,5 @@ def drawing(study: Study) -> Figure:
         panel.set_xlabel(f"change in {FIGURES[name]}")
         panel.set_title(own[0]["model"], fontsize=10)
     told = f"{listing(sorted(clear))} matter{'s' if len(clear) == 1 else ''}" if clear else "none is seen to matter"
-    figure.suptitle(f"Of the habits of published code {told} (± 3 standard errors)", fontsize=11, fontweight="bold")
+    headline(figure, f"Of the habits of published code {told} (± 3 standard errors)", len(wanted))
     return figure

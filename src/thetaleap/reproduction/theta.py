@@ -17,7 +17,7 @@ import torch
 from ..conditioning.wrappers import guided
 from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
-from ..evaluation.figures import direct_labels, panels
+from ..evaluation.figures import direct_labels, headline, panels
 from ..evaluation.judges.causal import Critic
 from ..evaluation.metrics.digits import digit_features
 from ..evaluation.metrics.digits import judge as digit_judge
@@ -184,5 +184,5 @@ def drawing(study: Study, figures: dict[str, str], claims: Sequence[Claim]) -> F
     good = sum(claim.verdict == "agrees" for claim in claims if "as good as any" in claim.paper)
     whole = sum("as good as any" in claim.paper for claim in claims)
     title = f"The paper's ranges of θ (shaded) hold a best one in {good} of {whole} cases; ± standard error"
-    figure.suptitle(title, fontsize=11, fontweight="bold")
+    headline(figure, title, len(wanted))
     return figure

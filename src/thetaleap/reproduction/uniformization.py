@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..control import grids
 from ..core.checks import require_count
-from ..evaluation.figures import listing, number, panels
+from ..evaluation.figures import headline, listing, number, panels
 from ..evaluation.metrics import bootstrap_kl, frequencies, histogram, kl, noise_floor
 from ..evaluation.threads import one_thread
 from ..models import load
@@ -184,5 +184,5 @@ def draw(rows: Sequence[Row], settled: Mapping[str, Row]) -> Figure:
     legend(figure, 5)
     shares = listing([f"{100 * one['share_after']:.0f}%" for one in settled.values()])
     title = f"Uniformization spends {shares} of its evaluations after the KL has settled"
-    figure.suptitle(title, fontsize=11, fontweight="bold")
+    headline(figure, title, 2)
     return figure
