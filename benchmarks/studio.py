@@ -191,7 +191,7 @@ def _click(one: Visit, dice: random.Random, url: str) -> None:
 
 
 def _type(one: Visit, dice: random.Random, url: str) -> None:
-    _some(one.one.page, dice, "input:not([type=radio], [type=range]):visible, textarea:visible").fill(
+    _some(one.page, dice, "input:not([type=radio], [type=range]):visible, textarea:visible").fill(
         dice.choice(JUNK), timeout=2000
     )
 
