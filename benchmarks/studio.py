@@ -191,9 +191,9 @@ def _click(one: Visit, dice: random.Random, url: str) -> None:
 
 
 def _type(one: Visit, dice: random.Random, url: str) -> None:
-    _some(one.page, dice, "input:not([type=radio], [type=range]):visible, textarea:visible").fill(
-        dice.choice(JUNK), timeout=2000
-    )
+    _some(one.page, dice, "input:not([type=radio], [type=range]):visible, textarea:visible").click(timeout=2000)
+    one.page.keyboard.press("Control+A")
+    one.page.keyboard.type(dice.choice(JUNK))
 
 
 def _press(one: Visit, dice: random.Random, url: str) -> None:
