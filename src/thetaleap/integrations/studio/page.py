@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr  # pyright: ignore[reportMissingImports]
 
-from ...core.checks import require_choice
+from ...core.checks import finite, require_choice
 from ...core.fields import Parameter, parameters
 from ...evaluation.choice import AUTO, split
 from ...evaluation.contenders import EXACT
@@ -44,7 +44,8 @@ AT_ONCE = 4
 """Runs at the same time; others wait."""
 KEPT = 3600
 """Seconds that a run which nobody looks at is kept."""
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
+"""Values come as they are: what is wrong with them is said here, in a line."""
 WORK: dict[str, Any] = {**QUIET, "concurrency_id": "work", "concurrency_limit": AT_ONCE, "trigger_mode": "multiple"}
 LIVE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "trigger_mode": "always_last"}
 
@@ -246,18 +247,26 @@ def _changes(tab: Tab, *without: str) -> list[Any]:
 def frame(tab: Tab) -> Callable[..., Any]:
     """What is shown at another place of the slider."""
 
-    def at(kept: Any, place: float) -> Any:
+    def at(kept: Any, place: Any) -> Any:
+        if kept is None or not finite(place):  # the field of the slider may be empty
+            return gr.skip()
         if isinstance(kept, race.Standing):
-            return views.lanes(kept, int(place))
-        return gr.skip() if kept is None else paint.samples(kept[0], min(int(place), len(kept[0].moments) - 1))
+            return views.lanes(kept, max(0, int(place)))
+        return paint.samples(kept[0], _step(kept[0], place))
 
     return at
+
+
+def _step(film: watch.Film, place: Any) -> int:
+    """The step at a place of the slider, which may be of an earlier run."""
+    last = len(film.moments) - 1
+    return min(max(0, int(place)), last) if finite(place) else last
 
 
 def recoloured(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Iterator[Update]]:
     """The same run in other colours."""
 
-    def recolour(request: gr.Request, kept: Any, place: float, *values: Any) -> Iterator[Update]:
+    def recolour(request: gr.Request, kept: Any, place: Any, *values: Any) -> Iterator[Update]:
         try:
             settings = tab.settings(values)
             yield tab.told(settings, allowed)
@@ -270,7 +279,7 @@ def recoloured(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Iterat
                         film = news
                     else:
                         yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
-            step = min(int(place), len(film.moments) - 1)
+            step = _step(film, place)
             now = replace(before, colour=settings.colour)
             told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)
             turns.begin(str(request.session_hash), tab.name, now)
@@ -316,7 +325,7 @@ def wire_law(tab: Tab) -> list[Any]:
     return [
         gr.on([positions.input, values.input], in_a_line(sized), form, parts, **LIVE),
         law.input(in_a_line(chosen), law, parts, **LIVE),
-        table.input(in_a_line(edited), [table, *form], parts, **LIVE),
+        table.input(in_a_line(edited), [table, *form], parts, **{**LIVE, "preprocess": True}),
         gr.on([weights.input, weights.blur], in_a_line(typed), form, parts, **LIVE),
         gr.on(others, lambda: gr.skip(), None, tab.status, **LIVE),
     ]
