@@ -10,6 +10,7 @@ import typer
 from ..core.checks import require
 from ..core.storage import installed
 from ..integrations.studio.allowed import Allowed, loaded
+from ..integrations.studio.serving import serve
 from .errors import about
 from .options import REMOTE
 
@@ -43,8 +44,6 @@ def studio(
     for name in allowed.models:
         with about("models", name):
             loaded(allowed.load(name))
-    from ..integrations.studio.page import serve  # with gradio, which takes seconds
-
     try:
         serve(allowed, host=host, port=port, ready=lambda url: typer.echo(f"serving {url} (Ctrl-C ends it)"))
     except KeyboardInterrupt:

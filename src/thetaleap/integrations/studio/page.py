@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
 import gradio as gr  # pyright: ignore[reportMissingImports]
 
-from ...core.checks import require_choice
+from ...core.checks import finite, require_choice
 from ...core.fields import Parameter, parameters
 from ...evaluation.choice import AUTO, split
 from ...evaluation.contenders import EXACT
@@ -19,9 +16,11 @@ from ...registry import SOLVERS
 from . import paint, race, ranking, truth, views, watch
 from .allowed import Allowed
 from .settings import read
-from .tabs import FOLDER, Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words
+from .tabs import Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words
 from .work import listen
 
+THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+"""With fonts that are there: nothing is fetched."""
 TITLE = "thetaleap studio"
 ABOUT = "Solvers of discrete diffusion models, to look at. Every result has a link, and the Python that makes it."
 CHANGED = "The settings have changed: press Run."
@@ -35,14 +34,18 @@ LINKS = """(...links) => {
     if (!shown || url.searchParams.get("tab") === shown) history.replaceState(null, "", url);
     return url.href;
   });
-  return links.length > 1 ? whole : whole[0];
+  if (!shown) return whole[0];
+  const tabs = [...document.querySelectorAll("button[role=tab]")];
+  tabs.find((one) => one.innerText.trim().toLowerCase() === shown)?.click();
+  return whole;
 }"""
-"""Makes links whole, and puts one into the address bar: of several that of the tab which is shown."""
+"""Makes links whole, and puts one into the address bar: of several that of the tab which was asked for, which is opened."""
 AT_ONCE = 4
 """Runs at the same time; others wait."""
 KEPT = 3600
 """Seconds that a run which nobody looks at is kept."""
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
+"""Values come as they are: what is wrong with them is said here, in a line."""
 WORK: dict[str, Any] = {**QUIET, "concurrency_id": "work", "concurrency_limit": AT_ONCE, "trigger_mode": "multiple"}
 LIVE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "trigger_mode": "always_last"}
 
@@ -66,7 +69,7 @@ HEADERS = ["sequence", "weight"]
 def component(one: Parameter, allowed: Allowed) -> Any:
     """The part of a form that asks for a setting."""
     label = LABELS.get(one.name, one.name.capitalize())
-    about: dict[str, Any] = {"label": label, "info": one.knob.help.replace("_", "`_`")}
+    about: dict[str, Any] = {"label": label, "info": one.knob.help}
     about |= {"elem_classes": f"tl-{one.name}", "min_width": 80}
     if one.name == "model":
         return gr.Dropdown(allowed.names, value=one.default, allow_custom_value=allowed.files, **about)
@@ -126,25 +129,25 @@ def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) 
             link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=4, elem_classes="tl-link")
     inputs = {key: inputs[key] for key in known}
     tab.select(None, link, link, js=LINKS, **QUIET)
-    return Tab(name, kind, code, inputs, status, result, program, link, run, stop, gr.State(None), more)
+    return Tab(name, kind, code, inputs, status, result, program, link, run, stop, more)
 
 
 def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, turns: Turns) -> Callable[..., Any]:
     """A run of a tab, with errors as a line; a newer one of the same visitor ends it."""
 
     def run(request: gr.Request, *values: Any) -> Iterator[Update]:
-        still = turns.begin(str(request.session_hash), tab.name)
+        visitor = str(request.session_hash)
+        turns.end(visitor, tab.name)
         try:
             settings = tab.settings(values)
-            program = tab.code(settings, allowed)
-            yield {tab.status: paint.line("begun", 0.0), tab.program: program, tab.ran: settings}
+            still = turns.begin(visitor, tab.name, settings)
+            yield {tab.status: paint.line("begun", 0.0), tab.program: tab.code(settings, allowed)}
             for update in work(tab, settings, allowed):
                 if not still():
                     return
                 yield update
         except Exception as error:
-            if still():
-                yield {tab.status: paint.error(in_words(error))}
+            yield {tab.status: paint.error(in_words(error))}
 
     return run
 
@@ -153,17 +156,18 @@ def described(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Update]
     """What follows from a change of the form: its Python and its link. What is shown is then of other settings, unless
     it was changed back."""
 
-    def describe(request: gr.Request, ran: Any, status: str, *values: Any) -> Update:
+    def describe(request: gr.Request, status: str, *values: Any) -> Update:
+        visitor = str(request.session_hash)
         try:
             settings = tab.settings(values)
             told = tab.told(settings, allowed)
-            if settings == ran:
+            if settings == turns.shown(visitor, tab.name):
                 wrong = paint.WRONG.search(status or "")
                 return {**told, tab.status: paint.line(AGAIN) if wrong else gr.skip()}
-            turns.end(str(request.session_hash), tab.name)
+            turns.end(visitor, tab.name)
             return {**told, tab.status: paint.stale(CHANGED)}
         except Exception as error:
-            turns.end(str(request.session_hash), tab.name)
+            turns.end(visitor, tab.name)
             return {tab.status: paint.error(in_words(error))}
 
     return describe
@@ -174,7 +178,7 @@ def page(allowed: Allowed) -> gr.Blocks:
     turns = Turns()
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(KEPT, KEPT)) as blocks:
         gr.HTML(f"<h1>{TITLE}</h1><p>{ABOUT}</p>")
-        with gr.Tabs() as shown:
+        with gr.Tabs(overflow_behavior="wrap"):
             tabs = {
                 laid_out("watch", watch.Watch, watch.code, allowed): in_watch,
                 laid_out("race", race.Race, race.code, allowed): in_race,
@@ -182,8 +186,8 @@ def page(allowed: Allowed) -> gr.Blocks:
                 laid_out("compare", ranking.Ranking, ranking.code, allowed): in_compare,
             }
         start = gr.State("")
-        opening = opened(list(tabs), shown, start, allowed)
-        parts = [shown, start, *(part for tab in tabs for part in (*tab.inputs.values(), *tab.outputs))]
+        opening = opened(list(tabs), start, allowed)
+        parts = [start, *(part for tab in tabs for part in (*tab.inputs.values(), *tab.outputs))]
         loaded = blocks.load(opening, None, parts, **QUIET)
         links = [tab.link for tab in tabs]
         loaded.then(None, links, links, js=LINKS, **QUIET)
@@ -191,7 +195,7 @@ def page(allowed: Allowed) -> gr.Blocks:
             wire(tab, running(tab, work, allowed, turns), loaded, start, allowed, turns)
 
         def left(request: gr.Request) -> None:
-            turns.end(str(request.session_hash))
+            turns.forget(str(request.session_hash))
 
         blocks.unload(left)
     return blocks
@@ -215,10 +219,10 @@ def wire(tab: Tab, run: Callable[..., Any], loaded: Any, start: Any, allowed: Al
     gr.on([tab.run.click, *(one.submit for one in typed)], run, form, tab.outputs, **WORK)
     tab.stop.click(stop, None, tab.status, **QUIET)
     describe = described(tab, allowed, turns)
-    before = [tab.ran, tab.status, *form]
+    before = [tab.status, *form]
     if tab.kind is truth.Truth:
 
-        def anew(request: gr.Request, ran: Any, status: str, *values: Any) -> Iterator[Update]:
+        def anew(request: gr.Request, status: str, *values: Any) -> Iterator[Update]:
             done = paint.STALE not in (status or "")
             yield from [{tab.status: gr.skip()}] if done else run(request, *values)
 
@@ -230,31 +234,39 @@ def wire(tab: Tab, run: Callable[..., Any], loaded: Any, start: Any, allowed: Al
         step, kept = tab.more["step"], tab.more["kept"]
         step.input(frame(tab), [kept, step], [tab.result], **LIVE)
         if "colour" in tab.inputs:
-            recolour = recoloured(tab, allowed)
+            recolour = recoloured(tab, allowed, turns)
             linked(tab.inputs["colour"].input(recolour, [kept, step, *form], tab.outputs, **WORK))
 
 
 def _changes(tab: Tab, *without: str) -> list[Any]:
-    """The events of changes of a form. Of text, `input` is for keys alone, and `change` for what is pasted too."""
+    """The events of changes of a form by its visitor. Of text, `input` is of keys alone; what is pasted shows later."""
     parts = [one for key, one in tab.inputs.items() if key not in without]
-    return [one.change if isinstance(one, gr.Textbox) else one.input for one in parts]
+    return [one.input for one in parts] + [one.blur for one in parts if isinstance(one, gr.Textbox)]
 
 
 def frame(tab: Tab) -> Callable[..., Any]:
     """What is shown at another place of the slider."""
 
-    def at(kept: Any, place: float) -> Any:
+    def at(kept: Any, place: Any) -> Any:
+        if kept is None or not finite(place):  # the field of the slider may be empty
+            return gr.skip()
         if isinstance(kept, race.Standing):
-            return views.lanes(kept, int(place))
-        return gr.skip() if kept is None else paint.samples(kept[0], min(int(place), len(kept[0].moments) - 1))
+            return views.lanes(kept, max(0, int(place)))
+        return paint.samples(kept[0], _step(kept[0], place))
 
     return at
 
 
-def recoloured(tab: Tab, allowed: Allowed) -> Callable[..., Iterator[Update]]:
+def _step(film: watch.Film, place: Any) -> int:
+    """The step at a place of the slider, which may be of an earlier run."""
+    last = len(film.moments) - 1
+    return min(max(0, int(place)), last) if finite(place) else last
+
+
+def recoloured(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Iterator[Update]]:
     """The same run in other colours."""
 
-    def recolour(kept: Any, place: float, *values: Any) -> Iterator[Update]:
+    def recolour(request: gr.Request, kept: Any, place: Any, *values: Any) -> Iterator[Update]:
         try:
             settings = tab.settings(values)
             yield tab.told(settings, allowed)
@@ -267,10 +279,11 @@ def recoloured(tab: Tab, allowed: Allowed) -> Callable[..., Iterator[Update]]:
                         film = news
                     else:
                         yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
-            step = min(int(place), len(film.moments) - 1)
+            step = _step(film, place)
             now = replace(before, colour=settings.colour)
             told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)
-            yield {tab.result: paint.samples(film, step), tab.more["kept"]: (film, now), tab.status: told, tab.ran: now}
+            turns.begin(str(request.session_hash), tab.name, now)
+            yield {tab.result: paint.samples(film, step), tab.more["kept"]: (film, now), tab.status: told}
         except Exception as error:
             yield {tab.status: paint.error(in_words(error))}
 
@@ -312,13 +325,13 @@ def wire_law(tab: Tab) -> list[Any]:
     return [
         gr.on([positions.input, values.input], in_a_line(sized), form, parts, **LIVE),
         law.input(in_a_line(chosen), law, parts, **LIVE),
-        table.input(in_a_line(edited), [table, *form], parts, **LIVE),
-        weights.change(in_a_line(typed), form, parts, **LIVE),
+        table.input(in_a_line(edited), [table, *form], parts, **{**LIVE, "preprocess": True}),
+        gr.on([weights.input, weights.blur], in_a_line(typed), form, parts, **LIVE),
         gr.on(others, lambda: gr.skip(), None, tab.status, **LIVE),
     ]
 
 
-def opened(tabs: list[Tab], shown: Any, start: Any, allowed: Allowed) -> Callable[..., Update]:
+def opened(tabs: list[Tab], start: Any, allowed: Allowed) -> Callable[..., Update]:
     """What a link asks for: the form of its tab, which is then run."""
 
     def default(tab: Tab) -> Any:
@@ -348,38 +361,7 @@ def opened(tabs: list[Tab], shown: Any, start: Any, allowed: Allowed) -> Callabl
             if tab.kind is truth.Truth:
                 updates[tab.more["table"]] = truth.table_of(settings)
             if tab.name == wanted:
-                updates |= {shown: gr.update(selected=wanted), start: wanted if good else "", tab.ran: settings}
+                updates[start] = wanted if good else ""
         return updates
 
     return load
-
-
-def serve(
-    allowed: Allowed, *, host: str = "127.0.0.1", port: int = 7860, ready: Callable[[str], None] | None = None
-) -> None:
-    """Serve the page until Ctrl-C, with all files in a folder that is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="thetaleap-studio-") as folder:
-        os.environ[FOLDER] = folder
-        blocks = page(allowed)
-        theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-        _, url, _ = blocks.launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-            footer_links=[],
-            run_history=False,
-            pwa=False,
-            ssr_mode=False,
-            mcp_server=False,
-            enable_monitoring=False,
-            theme=theme,
-            css=paint.CSS,
-        )
-        if ready is not None:
-            ready(url)
-        try:
-            threading.Event().wait()
-        finally:
-            blocks.close(verbose=False)

@@ -52,7 +52,7 @@ CSS = """
 .tl-stale { border-left: 4px solid #d97706; padding: .3rem .6rem; }
 .tl-lanes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 220px), 1fr)); gap: 1rem; }
 .tl-lanes h3 { margin: 0 0 .4rem; overflow-wrap: anywhere; font-size: 1rem; }
-.tl-figure { width: 100%; background: white; border-radius: 4px; }
+.tl-figure { width: 100%; min-width: 600px; background: white; border-radius: 4px; }
 .tl-status progress { width: 12rem; max-width: 100%; vertical-align: middle; }
 .tl-tab:has(.tl-stale) .tl-result { opacity: .45; }
 """
@@ -170,10 +170,10 @@ def image(pixels: np.ndarray, about: str, kind: str = "") -> str:
 
 
 def figure(drawn: Any, about: str) -> str:
-    """A figure of matplotlib as an image that is part of the page."""
+    """A figure of matplotlib as an image that is part of the page, and can be scrolled where that is narrow."""
     file = BytesIO()
     drawn.savefig(file, format="png", dpi=110, bbox_inches="tight")
-    return _img(file.getvalue(), about, "tl-figure")
+    return f'<div class="tl-scroll" tabindex="0">{_img(file.getvalue(), about, "tl-figure")}</div>'
 
 
 def _img(png: bytes, about: str, kind: str) -> str:

@@ -18,11 +18,10 @@ from ...evaluation.choice import split
 from ...evaluation.compare import Comparison
 from . import paint, race, ranking, truth, views, watch
 from .allowed import Allowed
+from .serving import FOLDER
 from .settings import query, read
 from .work import listen
 
-FOLDER = "GRADIO_TEMP_DIR"
-"""The variable that says where gradio, and so the page, keeps files."""
 SHORTEST = 1 / 25
 """Seconds between two pictures: quick runs are shown more slowly, but"""
 LONGEST = 3.0
@@ -33,24 +32,35 @@ log = logging.getLogger(__name__)
 
 
 class Turns:
-    """Which run of a visitor is the latest of each tab: a newer one, or none, ends those before it."""
+    """The latest run of each visitor in each tab, and its settings: a newer one, or a stop, ends those before it."""
 
     def __init__(self) -> None:
-        self.latest: dict[tuple[str, str], object] = {}
         self.lock = threading.Lock()
+        self.latest: dict[tuple[str, str], object] = {}
+        self.settings: dict[tuple[str, str], Any] = {}
 
-    def begin(self, visitor: str, tab: str) -> Callable[[], bool]:
+    def begin(self, visitor: str, tab: str, settings: Any) -> Callable[[], bool]:
         """A new run; gives a function that says whether it is still the latest."""
         mine = object()
         with self.lock:
-            self.latest[visitor, tab] = mine
+            self.latest[visitor, tab], self.settings[visitor, tab] = mine, settings
         return lambda: self.latest.get((visitor, tab)) is mine
 
-    def end(self, visitor: str, tab: str | None = None) -> None:
-        """Stop what a visitor runs in a tab, or in all."""
+    def shown(self, visitor: str, tab: str) -> Any:
+        """The settings of what is shown in a tab."""
+        return self.settings.get((visitor, tab))
+
+    def end(self, visitor: str, tab: str) -> None:
+        """Stop what a visitor runs in a tab."""
         with self.lock:
-            for key in [key for key in self.latest if key[0] == visitor and tab in (None, key[1])]:
-                del self.latest[key]
+            self.latest.pop((visitor, tab), None)
+
+    def forget(self, visitor: str) -> None:
+        """The visitor has left: stop all of it."""
+        with self.lock:
+            for known in (self.latest, self.settings):
+                for key in [key for key in known if key[0] == visitor]:
+                    del known[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +78,11 @@ class Tab:
     link: Any
     run: Any
     stop: Any
-    ran: Any
-    """The settings of the last run."""
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.status, self.result, self.program, self.link, self.ran, *self.more.values()]
+        return [self.status, self.result, self.program, self.link, *self.more.values()]
 
     def settings(self, values: tuple[Any, ...]) -> Any:
         """What the values of the form stand for."""

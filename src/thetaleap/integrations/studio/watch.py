@@ -39,7 +39,9 @@ class Watch:
     nfe: int = knob(32, "The most network evaluations to spend on a sample.", least=1)
     num: int = knob(1, "How many to draw.", least=1)
     seed: int = knob(0, "Sample i depends on the seed and on i alone.")
-    template: str = knob("", "Text with _ for each token to write; numbers and _ for models without text.")
+    template: str = knob(
+        "", "Text with an underscore for each token to write; token numbers where a model has no text."
+    )
     forbid: str = knob("", "Text of tokens that may not be written.")
     labels: str = knob("", "Classes, for models that take them: 3, or 0,1,2 in turn.")
     guidance: float = knob(0.0, "How far to go towards the labels.", low=0, closed="low")
