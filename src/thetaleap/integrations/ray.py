@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,9 @@ HERE = "127.0.0.1"
 DEATHS = 3
 """Workers that may be lost for each that there are, one after the other, without a part being finished."""
 STARTS = 3
-"""Attempts to start one."""
+"""Attempts to start a Ray."""
+COUNTS = ("x", "nfe", "spent", "rounds")
+"""What `Samples` has of each."""
 PATIENCE = 600.0
 """Seconds to wait for the first worker: a cluster may have to start a machine."""
 
@@ -105,7 +108,8 @@ class Engine:
                 remedy = "leave it out for this machine, or start one with ray start --head"
                 raise ValueError(f"address={self.address!r}: no Ray answers there ({why}); {remedy}") from None
             return
-        cores = len(os.sched_getaffinity(0)) if self.workers is None else self.workers * self.cpus_per_worker
+        own = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        cores = own if self.workers is None else self.workers * self.cpus_per_worker
         for left in reversed(range(STARTS)):
             try:
                 ray.init(address="local", num_cpus=max(cores, self.cpus_per_worker), include_dashboard=False, **quiet)
@@ -183,9 +187,6 @@ class Engine:
             if part is not None:
                 lost = 0
                 yield part, made
-
-
-COUNTS = ("x", "nfe", "spent", "rounds")
 
 
 class Worker:

@@ -52,11 +52,12 @@ def run(
     """Draw the parts that are not in the folder `out`, and write each as soon as it is there."""
     folder, shard, engine = Folder(out, draw.card, draw.parts), shard or Shard(), engine or Here()
     folder.check()
-    mine = shard.parts(draw.parts)
-    before = sum(len(draw.rows(part)) for part in folder.there() & set(mine))
-    drawn = 0
+    mine, there, drawn = set(shard.parts(draw.parts)), folder.there(), 0
+    if mine <= there:  # no engine needs to start
+        folder.tidy()
+        return Outcome(0, len(there), draw.parts)
     with progress_bar(progress, "samples", sum(len(draw.rows(part)) for part in mine)) as advance:
-        advance(before)
+        advance(sum(len(draw.rows(part)) for part in mine & there))
         with closing(engine.parts(draw, folder.missing(shard))) as parts:
             for part, content in parts:
                 folder.put(part, content)
