@@ -169,13 +169,13 @@ def report_change(folder: Path, reuse: str, answers: int) -> None:
             )
 
 
-def main(reuse: str = "prefix", answers: str = str(ANSWERS), rounds: int = 2) -> None:
+def main(reuse: str = "prefix", answers: str = str(ANSWERS)) -> None:
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # virtual machines may announce what they forbid
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         report_change(Path(name) / "small", reuse, int(answers))
-        report_speed(Path(name) / "wide", reuse, rounds)
+        report_speed(Path(name) / "wide", reuse, rounds=2)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:3])
