@@ -174,13 +174,13 @@ def test_words_follow_the_numbers() -> None:
     first, second, third, fourth = PAPER
     text = said([row(first, 10), row(second, 40), row(third, 45), row(fourth, 8, most=96)])
     assert (
-        f"- At 64 evaluations {third} has the most right, 45 of 100; the interval is above those of {first} and "
-        f"{fourth}; the interval overlaps those of {second}."
+        f"- At 64 evaluations {third} has the most right, 45 of 100; that is clearly above {first} and "
+        f"{fourth}; not clearly above {second}."
     ) in text
     assert f"- More than the budget was spent by {fourth} at 64 (at most 96): " in text
     assert "45.0 (35.6 to 54.8)" in text
     tie = said([row(first, 40), row(second, 40), row(third, 8), row(fourth, 7)])
-    assert f"{first} and {second} have the most right, 40 of 100; the interval is above" in tie
+    assert f"{first} and {second} have the most right, 40 of 100; that is clearly above" in tie
     assert "More than the budget" not in tie
     assert "- At 64 evaluations no method has an answer right." in said([row(name, 0) for name in PAPER])
 

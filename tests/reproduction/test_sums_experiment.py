@@ -181,10 +181,8 @@ def test_words_follow_the_numbers() -> None:
     rows += [row(semi, 32, 40), row("multistep", 2, 0), row("first-hitting", None, 88)]
     assert sentences(rows).endswith(
         "- At 2 evaluations no method has a sum right. "
-        f"- At 8 evaluations {flat} has the most right, 62 of 100; the interval is above those of {semi}; the interval "
-        f"overlaps those of {other}. "
-        f"- At 32 evaluations {blocks} has the most right, 90 of 100; the interval is above those of {semi}; the interval "
-        f"overlaps those of {flat}. "
+        f"- At 8 evaluations {flat} has the most right, 62 of 100; that is clearly above {semi}; not clearly above {other}. "
+        f"- At 32 evaluations {blocks} has the most right, 90 of 100; that is clearly above {flat} and {semi}. "
         "- Exact sampling (first-hitting) has 88.0% right in 30.0 evaluations; not clearly below it: "
         f"{flat} from 32 on and {blocks} from 32 on."
     )

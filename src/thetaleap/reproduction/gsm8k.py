@@ -14,11 +14,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..conditioning.answering import Manner, answers
 from ..control import Method, control_of
 from ..core.checks import require, require_count
 from ..evaluation.figures import write_lines
 from ..evaluation.metrics.accuracy import MARK, Accuracy, flexible_answer, same_answer, strict_answer
+from ..evaluation.metrics.resampled import resampled_mean
 from ..models.hf.llm import KINDS, resized, vocabulary_of
 from ..models.network import Network
 from ..sampling import plan
@@ -112,12 +115,14 @@ def run(
 def figures(method: str, nfe: int, questions: Sequence[Question], texts: Sequence[str], block: int) -> dict[str, Any]:
     """Shares of right answers, and the paper's, which are for its own blocks."""
     pairs = [(text, one.answer) for text, one in zip(texts, questions, strict=True)]
-    loose, exact = (
-        Accuracy.of(sum(same_answer(read(text), solution) for text, solution in pairs), len(pairs))
+    right = {
+        read: torch.tensor([same_answer(read(text), solution) for text, solution in pairs], dtype=torch.float64)
         for read in (flexible_answer, strict_answer)
-    )
+    }
+    loose, exact = (Accuracy.of(int(each.sum()), len(pairs)) for each in right.values())
     known = PAPER[method].get(str(nfe)) if block == BLOCK or method != BLOCKWISE else None
-    return {"accuracy": loose, "strict": exact, "paper": known}
+    paired = resampled_mean(right[flexible_answer]).again
+    return {"accuracy": loose, "_accuracy": paired, "strict": exact, "paper": known}
 
 
 def facts(study: Study) -> dict[str, Any]:
