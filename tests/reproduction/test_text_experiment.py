@@ -296,7 +296,7 @@ def test_positive_shares(tmp_path: Path) -> None:
         f"positivity.{end}" for end in ("csv", "json", "md", "png")
     )
     assert [claim.verdict for claim in report.claims] == [
-        "agrees",
+        "undecided",
         "undecided",
         "differs",
         "needs weights",

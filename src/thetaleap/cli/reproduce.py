@@ -69,7 +69,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper again: print its result, and write its figures and tables.
 
-    Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, in 40 minutes:
+    Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, with one look each:
     [cyan]thetaleap reproduce all[/]
     """
     given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe", "full")}
