@@ -122,7 +122,9 @@ def test_truth_follows_the_table(open_page: Any) -> None:
         "document.querySelector('.tl-code:not([hidden])') && [...document.querySelectorAll('.tl-weights textarea, .tl-weights input')].some(one => one.value === '1,1,1,9')"
     )
     one.wait_for("done: exact laws")
-    page.wait_for_function("document.querySelector('.tl-scroll tbody td:nth-child(3)').innerText !== '0.368'")
+    page.wait_for_function(
+        "(document.querySelector('.tl-scroll tbody td:nth-child(3)')?.innerText ?? '0.368') !== '0.368'"
+    )
     one.wait_for("done: exact laws")
     names = pasted(one.code())
     row = next(row for row in names["comparison"].rows if row.budget == 1)
