@@ -169,17 +169,15 @@ def test_a_link_opens_what_was_seen(open_page: Any) -> None:
     assert (numbers(other), other.code()) == (shown, one.code())
 
 
-def test_two_visitors_do_not_disturb_each_other(open_page: Any) -> None:
-    first, second = (
-        open_page("?tab=watch&model=chain64&nfe=40&seed=1"),
-        open_page("?tab=watch&model=chain64&nfe=40&seed=2"),
-    )
-    for one in (first, second):
-        one.run()
+def test_two_visitors_do_not_disturb_each_other(open_page: Any, server: Server) -> None:
+    """One stops work that takes minutes while the other's goes on; then both have what their own settings give."""
+    first, second = open_page(QUICK), open_page("?tab=compare&model=sums&solvers=&budgets=4,8,16,32&num=500")
+    second.wait_for("evaluations of each of 500 samples")
+    first.go(f"{server.url}?tab=watch&model=chain64&nfe=40&seed=1")
     second.page.locator(".tl-stop:visible").click()
     second.wait_for("stopped")
     first.wait_for("done")
-    second.run()
+    second.go(f"{server.url}?tab=watch&model=chain64&nfe=40&seed=2")
     second.wait_for("done")
     for one in (first, second):
         assert numbers(one) == pasted(one.code())["samples"].x[0].tolist()
