@@ -6,8 +6,8 @@ A line ``# %%`` of the program begins a cell; its docstring is the text at the t
 import ast
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+import nbformat  # pyright: ignore[reportMissingImports]
+from nbclient import NotebookClient  # pyright: ignore[reportMissingImports]
 
 HERE = Path(__file__).parent
 NAMES = ("own_network", "exact_laws")

@@ -8,8 +8,8 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from latex2mathml.converter import convert
-from mkdocs.structure.files import File, Files
+from latex2mathml.converter import convert  # pyright: ignore[reportMissingImports]
+from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]

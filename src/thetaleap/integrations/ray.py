@@ -28,7 +28,7 @@ from ..jobs import Draw, drawing
 from ..sampling import Samples
 
 if TYPE_CHECKING:
-    from ray.data import Dataset
+    from ray.data import Dataset  # pyright: ignore[reportMissingImports]
 else:
     Dataset = Any
 
@@ -142,7 +142,7 @@ class Engine:
     def _drawn(self, draw: Draw, missing: Iterator[int], what: str) -> Generator[tuple[int, Any], None, None]:
         """What workers make of parts; in the order in which they are done."""
         ray, lost, size = _ray(), 0, min(self.size, draw.parts)
-        from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError
+        from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError  # pyright: ignore[reportMissingImports]
 
         shared, kind = ray.put(draw), ray.remote(Worker)
         share = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker, "max_restarts": 0}
@@ -242,7 +242,7 @@ def _ray(local: bool = False) -> Any:
     if local:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # its switch for loopback, on any system
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ImportError(MISSING) from None
     return ray
@@ -291,7 +291,7 @@ def dataset(
     """
     draw, engine = drawing(model, solver, num=num, size=part_size, **how), engine or Engine()
     engine.start()
-    from ray.data import ActorPoolStrategy, from_items
+    from ray.data import ActorPoolStrategy, from_items  # pyright: ignore[reportMissingImports]
 
     parts = from_items(list(range(draw.parts)), override_num_blocks=draw.parts)
     return parts.map_batches(
