@@ -115,6 +115,7 @@ def test_truth_follows_the_table(open_page: Any) -> None:
     assert kl.inner_text() == "0.368"
     cell = page.locator(".tl-law:visible [data-testid=cell-0-1]").first
     cell.dblclick()
+    cell.locator("input, textarea, [contenteditable=true]").first.wait_for()
     page.keyboard.press("Control+A")
     page.keyboard.type("1")
     page.keyboard.press("Enter")
