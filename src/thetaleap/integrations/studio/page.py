@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import gradio as gr  # pyright: ignore[reportMissingImports]
+from gradio.themes import Default  # pyright: ignore[reportMissingImports]
 
 from ...core.checks import finite, require_choice
 from ...core.fields import Parameter, parameters
@@ -19,7 +20,7 @@ from .settings import read
 from .tabs import Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words
 from .work import listen
 
-THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+THEME = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
 """With fonts that are there: nothing is fetched."""
 TITLE = "thetaleap studio"
 ABOUT = "Solvers of discrete diffusion models, to look at. Every result has a link, and the Python that makes it."
