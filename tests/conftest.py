@@ -14,7 +14,10 @@ from jaxtyping import config
 
 # virtual machines may announce AMX and not allow it: its kernels for half precision then crash
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # the test run itself is spread over the cores
+# the test run itself is spread over the cores, and so are programs and notebooks that tests start
+THREADS = os.environ.get("TEST_THREADS", "1")
+torch.set_num_threads(int(THREADS))
+os.environ.setdefault("OMP_NUM_THREADS", THREADS)
 
 settings.register_profile("suite", deadline=None)  # a busy machine is no failure
 settings.load_profile("suite")

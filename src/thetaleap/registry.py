@@ -263,6 +263,10 @@ ADAPTERS: dict[str, BuiltIn] = {
         "radd": ("text models of RADD (JingyangOu/radd-lambda-dce)", "hf.published", PLACE, None),
         "sedd": ("text models of SEDD, absorbing or uniform (louaaron/sedd-small)", "hf.published", SEDD, None),
         "mdlm": ("text models of MDLM (kuleshov-group/mdlm-owt)", "hf.published", (*PLACE, "time_conditioning"), None),
+        "bd3lm": (
+            "text models of BD3-LM, in blocks (kuleshov-group/bd3lm-owt-block_size4)",
+            *("hf.bd3lm", (*PLACE, "block_length", "time_conditioning"), None),
+        ),
         "mlm": (
             "any masked language model of Hugging Face: BERT, RoBERTa, ESM",
             *("hf.masked_lm", (*PLACE, "allowed"), 120),

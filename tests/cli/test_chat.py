@@ -20,7 +20,7 @@ from thetaleap import cli
 from thetaleap.cli.chat import Conversation, answer, converse, shown
 from thetaleap.conditioning.answering import Manner
 from thetaleap.models.hf.llm import llada, resized, vocabulary_of
-from thetaleap.models.hf.prefix_reuse import approximate_prefix
+from thetaleap.models.hf.prefix_reuse import Reuse
 from thetaleap.models.network import Network
 
 SPECIAL = [word for word in WORDS if word.startswith("<|")]
@@ -94,25 +94,30 @@ def test_an_answer_is_a_sample_after_the_prompt(model: Network) -> None:
     assert statuses[-1].startswith(f"{int(out.nfe[0])} evaluation")
 
 
-def test_approximate_reuse(model: Network, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dual", [False, True])
+def test_approximate_reuse(dual: bool, model: Network, folder: Path, tmp_path: Path) -> None:
+    reuse, option = Reuse(4, dual), "--approximate-dual" if dual else "--approximate-reuse"
     prompt = vocabulary_of(model).chat([{"role": "user", "content": "the cat"}])
     template = torch.tensor([*prompt, *[tl.FREE] * 8])
     statuses: list[str] = []
-    got = answer(model, manner(reuse=4), prompt, 8, lambda ids, status: statuses.append(status), seed=3, first=5)
-    reusing = approximate_prefix(resized(model, len(template)), 4)
+    got = answer(model, manner(reuse=reuse), prompt, 8, lambda ids, status: statuses.append(status), seed=3, first=5)
+    reusing = reuse(resized(model, len(template)))
     out = tl.sample(tl.tempered(reusing, 0.9), manner().solver, nfe=8, template=template, seed=3, first=5)
     words = vocabulary_of(model)
     ids = words.until_end(out.x[0, -8:].tolist())
     assert got == words.tokenizer.decode(ids, skip_special_tokens=True).strip()
     assert reusing.runs.partial > 0
     assert statuses[-1].startswith(f"{int(out.nfe[0])} evaluations ({reusing.runs.partial} of them partial), ")
-    said = answers(f"llada:{folder}", *FEW, "--temperature", 0.9, "--approximate-reuse", said="the cat\nthe dog\n")
-    conversation = Conversation(model, manner(reuse=4), 8)
+    said = answers(f"llada:{folder}", *FEW, "--temperature", 0.9, option, said="the cat\nthe dog\n")
+    conversation = Conversation(model, manner(reuse=reuse), 8)
     assert said == [conversation.say(text, silent) for text in ("the cat", "the dog")]
     tiny_llm.bidirectional(tmp_path)
-    result = call(f"llada:{tmp_path}", *FEW, "--approximate-reuse", said="the cat\n")
+    result = call(f"llada:{tmp_path}", *FEW, option, said="the cat\n")
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"MODEL llada:{tmp_path}: it takes no past_key_values" in result.stderr
+    result = call(f"llada:{tmp_path}", *FEW, "--approximate-reuse", "--approximate-dual", said="the cat\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--approximate-dual: keeps more than --approximate-reuse; give one of the two" in result.stderr
 
 
 def test_a_map_of_devices_is_passed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from thetaleap.evaluation.metrics.likelihood import answer_log_likelihood, is_gr
 from thetaleap.integrations import lm_eval
 from thetaleap.integrations.lm_eval import Respondent, respondent, windows
 from thetaleap.models.hf.llm import resized, vocabulary_of
-from thetaleap.models.hf.prefix_reuse import approximate_prefix
+from thetaleap.models.hf.prefix_reuse import Reuse, approximate_dual, approximate_prefix
 
 pytest.importorskip("transformers", reason="needs the extra 'hub'")
 
@@ -85,23 +85,26 @@ def test_the_batch_does_not_matter(folder: Path, own: Respondent) -> None:
     assert other.generate(requests) != own.generate(requests)
 
 
-def test_approximate_reuse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reuse", [approximate_prefix, approximate_dual])
+def test_approximate_reuse(reuse: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[Any] = [(f"{text} 18", {}) for text in ("the", "a dog and a", "it was")]
     made: list[Any] = []
+    call = Reuse.__call__
 
-    def spy(model: Any, block: int) -> Any:
-        made.append(approximate_prefix(model, block))
+    def spy(self: Reuse, model: Any) -> Any:
+        made.append(call(self, model))
         return made[-1]
 
-    given = {**ARGUMENTS, "nfe": 12, "block": 4, "approximate_reuse": True}
+    option = "approximate_dual" if reuse is approximate_dual else "approximate_reuse"
+    given = {**ARGUMENTS, "nfe": 12, "block": 4, option: True}
     own = respondent(f"llada:{folder}", batch_size=3, **given)
-    monkeypatch.setattr("thetaleap.conditioning.answering.approximate_prefix", spy)
+    monkeypatch.setattr(Reuse, "__call__", spy)
     texts = own.generate(requests)
     assert sum(one.runs.partial for one in made) > 0
     assert texts == respondent(f"llada:{folder}", batch_size=1, **given).generate(requests)
     ready, template = prepare(*_prompts(own, requests))
     solver = tl.Blocks(tl.Trapezoidal(0.4), 4, stop=tiny_llm.EOT)
-    out = tl.sample(tl.tempered(approximate_prefix(ready, 4), 0.5), solver, nfe=12, template=template, batch_size=3)
+    out = tl.sample(tl.tempered(reuse(ready, 4), 0.5), solver, nfe=12, template=template, batch_size=3)
     words = vocabulary_of(own.model)
     for text, row in zip(texts, out.x[:, -8:].tolist(), strict=True):
         assert text == words.tokenizer.decode(words.until_end(row), skip_special_tokens=True)
@@ -194,6 +197,8 @@ def test_sources(folder: Path, tmp_path: Path) -> None:
         ({"nfe": None}, "--nfe and --steps are missing"),
         ({"mc_num": 0}, "mc_num=0"),
         ({"approximate_reuse": True}, "block=None: approximate_reuse is within blocks; give it"),
+        ({"approximate_dual": True}, "block=None: approximate_dual is within blocks; give it"),
+        ({"approximate_reuse": True, "approximate_dual": True, "block": 4}, "approximate_dual=True: keeps more than"),
         ({"dtype": "int8"}, "dtype='int8'"),
     ],
 )

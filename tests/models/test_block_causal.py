@@ -65,7 +65,7 @@ def rows(model: Any, x: Tensor) -> Tensor:
 def test_logits_are_those_of_the_paper(kind: str, folder: Path) -> None:
     weights = remote_blocks.write(folder, kind)
     model = tl.load(f"{kind}:{folder}", length=11, trust_remote_code=True, block_length=BLOCK)
-    assert (model.block, model.attends, parts(model).trunk.told is not None) == (BLOCK, True, True)
+    assert (model.block, model.attends, parts(model).trunk.keeps) == (BLOCK, True, True)
     for ids in (
         [6, 7, 8, 9, 10, 11, MASK, MASK, 12, MASK, MASK],
         [MASK] * 11,
@@ -211,7 +211,7 @@ def test_networks_that_keep_nothing_are_run_in_full(folder: Path) -> None:
     folder.mkdir()
     tiny_llm.shipped(folder, "bias")
     model = sdar(folder, length=8, trust_remote_code=True)
-    assert (model.attends, parts(model).trunk.told) == (False, None)
+    assert (model.attends, parts(model).trunk.keeps) == (False, False)
     tl.sample(model, tl.Tweedie(tl.FixedCount()), nfe=8)
     assert parts(model).kept.positions == 8 * 8
 

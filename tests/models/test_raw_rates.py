@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,10 @@ import torch
 from safetensors.torch import save_file
 
 import thetaleap as tl
+from tests.cli.test_cli import call
 from tests.models.test_published import GEOMETRIC, nested, saved
 from tests.models.test_transformer import SEDD, UNIFORM, straight
+from thetaleap.files import read_samples
 from thetaleap.models.hf.published import sedd
 from thetaleap.models.hf.raw_rates import RawRates
 from thetaleap.models.network import Network
@@ -99,3 +102,45 @@ def test_where_there_are_no_ratios(tmp_path: Path) -> None:
         tl.sample(tl.tempered(model, 0.5), RawRates(), nfe=4)
     with pytest.raises(ValueError, match=r"process='RateMatrix': RawRates is for models of sedd:; use Tweedie"):
         RawRates().check(tl.RateMatrix.birth_death(4), 2)
+
+
+# --- the command line
+
+
+def test_sample_on_the_command_line(tmp_path: Path) -> None:
+    """The samples of the solver in Python, which the file names."""
+    model, _ = loaded(tmp_path, "absorb", True)
+    given, out = (
+        ("sample", f"sedd:{tmp_path}", "--length", LENGTH, "--dtype", "float64", "--legacy"),
+        tmp_path / "a.npy",
+    )
+    drawn = call(*given, "--nfe", 4, "--num", 64, "--seed", 3, "--out", out)
+    assert drawn.exit_code == 0, drawn.output
+    x, card = read_samples(out)
+    assert torch.equal(x, tl.sample(model, RawRates(), nfe=4, num=64, seed=3).x)
+    assert card["solver"] == "RawRates()"
+    for more, message in (
+        ((), "--nfe and --steps are missing: say how much RawRates() may spend"),
+        (("--nfe", 4, "--solver", "tweedie"), "--solver tweedie: --legacy is a solver by itself; leave out one"),
+        (("--nfe", 4, "--theta", 0.5), "--theta 0.5: --legacy is a solver by itself; leave out one"),
+        (("--tolerance", 0.1), "--tolerance 0.1: --legacy is a solver by itself; leave out one"),
+    ):
+        wrong = call(*given, *more)
+        assert wrong.exit_code == 2
+        assert message in wrong.stderr
+        assert "Traceback" not in wrong.stderr
+
+
+def test_compare_on_the_command_line(tmp_path: Path) -> None:
+    loaded(tmp_path, "absorb", True)
+    out = tmp_path / "out"
+    name = f"sedd:{tmp_path},length=2"
+    done = call("compare", name, "--solvers", "tweedie,legacy", "--nfe", 4, "--num", 64, "--out", out)
+    assert done.exit_code == 0, done.output
+    rows = json.loads((out / "comparison.json").read_text())["rows"]
+    assert {row["solver"] for row in rows} == {"Tweedie()", "RawRates()"}
+    other = call("compare", "cube3", "--solvers", "tweedie,legacy", "--nfe", 4, "--num", 16, "--out", out)
+    assert other.exit_code == 0, other.output
+    reasons = {row["contender"]: row["reason"] for row in json.loads((out / "comparison.json").read_text())["rows"]}
+    assert "RawRates needs the score ratios that models of sedd: give" in reasons["legacy"]
+    assert not reasons["tweedie"]

@@ -34,13 +34,30 @@ def tokens(sizes: Sizes, shape: tuple[int, ...] = (3, 7), seed: int = 1) -> Tens
     return torch.randint(0, sizes.channels, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def straight(tensors: dict[str, Tensor], x: Tensor, heads: int, sigma: Tensor | None = None) -> np.ndarray:
-    """All output channels, (b, d, channels), by the published formulas in float64."""
+def straight(
+    tensors: dict[str, Tensor],
+    x: Tensor,
+    heads: int,
+    sigma: Tensor | None = None,
+    places: np.ndarray | None = None,
+    seen: np.ndarray | float = 1.0,
+) -> np.ndarray:
+    """All output channels, (b, d, channels), by the published formulas in float64; positions have the numbers `places`,
+    and `seen` is 1 where the first of two sees the second, and else 0."""
     w = {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
-    return np.stack([_one(w, row, heads, None if sigma is None else float(sigma[n])) for n, row in enumerate(x)])
+    places = np.arange(x.shape[1]) if places is None else places
+    levels = [None if sigma is None else float(sigma[n]) for n in range(len(x))]
+    return np.stack([_one(w, row, heads, level, places, seen) for row, level in zip(x, levels, strict=True)])
 
 
-def _one(w: dict[str, np.ndarray], row: Tensor, heads: int, sigma: float | None) -> np.ndarray:
+def _one(
+    w: dict[str, np.ndarray],
+    row: Tensor,
+    heads: int,
+    sigma: float | None,
+    places: np.ndarray,
+    seen: np.ndarray | float,
+) -> np.ndarray:
     def norm(h: np.ndarray, name: str) -> np.ndarray:
         centred = h - h.mean(1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
@@ -70,9 +87,9 @@ def _one(w: dict[str, np.ndarray], row: Tensor, heads: int, sigma: float | None)
         mixed = np.zeros((length, width))
         for head in range(heads):
             q, k, v = (qkv[:, part * width + head * size :][:, :size] for part in range(3))
-            turns = np.exp(1j * np.outer(np.arange(length), w["rotary_emb.inv_freq"]))
+            turns = np.exp(1j * np.outer(places, w["rotary_emb.inv_freq"]))
             q, k = (turns * (a[:, : size // 2] + 1j * a[:, size // 2 :]) for a in (q, k))
-            weights = np.exp((q @ k.conj().T).real / math.sqrt(size))
+            weights = np.exp((q @ k.conj().T).real / math.sqrt(size)) * seen
             mixed[:, head * size :][:, :size] = weights / weights.sum(1, keepdims=True) @ v
         h = h + gate1 * linear(mixed, f"blocks.{i}.attn_out")
         inner = linear(norm(h, f"blocks.{i}.norm2") * (1 + scale2) + shift2, f"blocks.{i}.mlp.0")

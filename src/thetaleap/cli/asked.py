@@ -13,7 +13,7 @@ from ..conditioning.wrappers import constrained, guided, tempered
 from ..core.checks import require, require_number
 from ..core.evaluation import Denoiser
 from ..core.free import read_tokens
-from ..models.hf.prefix_reuse import ApproximatePrefix, approximate_prefix
+from ..models.hf.prefix_reuse import ApproximatePrefix, Reuse
 from .errors import about
 from .options import opened
 
@@ -32,8 +32,8 @@ class Asked:
     top_p: float | None = None
     allow: str | None = None
     forbid: str | None = None
-    reuse: int | None = None
-    """The block within which the network is run on part of the positions."""
+    reuse: Reuse | None = None
+    """How the network is run on part of the positions, if it is."""
 
     def open(self) -> Any:
         return opened(self.model, **self.options)
@@ -44,7 +44,7 @@ class Asked:
 
     def reused(self, model: Denoiser) -> ApproximatePrefix | None:
         """`model` with runs on part of the positions, if that was asked for."""
-        return None if self.reuse is None else approximate_prefix(model, self.reuse)
+        return None if self.reuse is None else self.reuse(model)
 
     def around(self, model: Denoiser, numbers: range) -> Denoiser:
         """All that changes conditionals."""

@@ -26,10 +26,11 @@ from ..core.checks import require, require_count
 from ..evaluation.choice import Budget, Choice, choose, needs_model
 from ..models.hf.hub import Vocabulary
 from ..models.hf.llm import KINDS, resized, vocabulary_of
-from ..models.hf.prefix_reuse import approximate_prefix
+from ..models.hf.prefix_reuse import Reuse
 from ..models.network import Network
 from ..sampling import Moment
 from .options import (
+    DUAL,
     METHOD,
     REUSE,
     SEED,
@@ -66,7 +67,7 @@ def answer(model: Network, manner: Manner, prompt: Sequence[int], length: int, s
         said = f"what was said and --length {length} are {total} tokens together"
         raise ValueError(f"{said}; the model takes {words.context} tokens at most: begin anew with /reset, or say less")
     sized, template = prepare(resized(model, total), [prompt], length)
-    reused = None if manner.reuse is None else approximate_prefix(sized, manner.reuse)
+    reused = None if manner.reuse is None else manner.reuse(sized)
 
     def on_step(moment: Moment) -> None:
         ids, nfe = words.until_end(moment.x[0, -length:].tolist()), int(moment.nfe[0])
@@ -221,6 +222,7 @@ def chat(
         float | None, _answers("Keep the likeliest tokens that make up this probability.", show="all")
     ] = None,
     approximate_reuse: Annotated[bool, _answers(REUSE, "--approximate-reuse", show=False)] = False,
+    approximate_dual: Annotated[bool, _answers(DUAL, "--approximate-dual", show=False)] = False,
     seed: Annotated[int, _answers(SEED)] = 0,
     system: Annotated[str | None, _answers("What the model is told before all else.", show="nothing")] = None,
     device: Device = None,
@@ -239,6 +241,8 @@ def chat(
     require_count("length", length)
     if block is not None:
         require_count("block", block)
+    both = approximate_reuse and approximate_dual
+    require(not both, "approximate_dual", True, "keeps more than --approximate-reuse; give one of the two")
     place = {"device": device, "dtype": dtype, "device_map": device_map, "trust_remote_code": trust_remote_code}
     budget = Budget(nfe or max(1, length // 2))
     choice = None if needs_model(solver) else choose(None, solver, hyper, budget)
@@ -247,9 +251,9 @@ def chat(
     size = block or network.block or BLOCK
     manner = replace(_manner(choice, nfe, length, size, network), temperature=temperature, top_p=top_p)
     tempered(network, temperature, top_p=top_p)  # says so before the first turn if they make no sense
-    if approximate_reuse:
-        approximate_prefix(network, size)  # the same
-        manner = replace(manner, reuse=size)
+    if approximate_reuse or approximate_dual:
+        manner = replace(manner, reuse=(reuse := Reuse(size, approximate_dual)))
+        reuse(network)  # the same
     console = Console(highlight=False)
     conversation = Conversation(network, manner, length, seed, system)
     converse(conversation, _turns(console), console, patient=sys.stdin.isatty())

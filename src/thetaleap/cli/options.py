@@ -24,6 +24,7 @@ DTYPE = f"The network's precision: {', '.join(DTYPES)}."
 SPREAD = "How to spread the network over several devices, as in auto; for language models, with accelerate."
 REMOTE = "Run the code that comes with the model; published language models need it."
 REUSE = "Run the network on part of the positions within a --block: faster, but another law; for llada and dream."
+DUAL = "Run it on the positions of the block alone: another law again; in place of the option before."
 SEED = "From 0 to 2^64 - 1."
 
 

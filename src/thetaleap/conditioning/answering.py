@@ -14,7 +14,7 @@ from ..control import Method, grids
 from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser
 from ..models.hf.llm import resized, vocabulary_of
-from ..models.hf.prefix_reuse import approximate_prefix
+from ..models.hf.prefix_reuse import Reuse
 from ..models.network import Network
 from ..sampling import Samples, sample
 from .prompts import prepare
@@ -48,8 +48,8 @@ class Manner:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-    reuse: int | None = None
-    """The block, for `approximate_prefix`; None is without."""
+    reuse: Reuse | None = None
+    """How the network is run on part of the positions, if it is."""
 
     def draw(self, model: Denoiser, template: Int64[Tensor, "num d"], **more: Any) -> Samples:
         """Samples that keep the `template`; `more` is for `sample`."""
@@ -102,7 +102,7 @@ def answers(
     # shorter ones first: then no two samples share a number, as those of sample i begin at i times the length
     for length, group in sorted(groups.items()):
         network, template = prepare(resized(model, length), [prompts[n] for n in group], new)
-        reused = network if manner.reuse is None else approximate_prefix(network, manner.reuse)
+        reused = network if manner.reuse is None else manner.reuse(network)
         samples = manner.draw(reused, template, seed=seed, first=len(drawn), batch_size=batch_size, progress=progress)
         for n, tokens, nfe in zip(group, samples.x[:, length - new :].tolist(), samples.nfe.tolist(), strict=True):
             drawn[n] = Answer(words.until_end(tokens), nfe)

@@ -28,7 +28,7 @@ from ..evaluation.choice import AUTO, Budget, choose, hyper_parameters
 from ..evaluation.metrics.likelihood import answer_log_likelihood, is_greedy
 from ..models import load
 from ..models.hf.llm import KINDS, resized, vocabulary_of
-from ..models.hf.prefix_reuse import approximate_prefix
+from ..models.hf.prefix_reuse import Reuse
 from ..models.network import Network
 
 NAME = "thetaleap"
@@ -164,6 +164,7 @@ def respondent(
     tolerance: float | None = None,
     block: int | None = None,
     approximate_reuse: bool = False,
+    approximate_dual: bool = False,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -186,6 +187,7 @@ def respondent(
         block: run the solver in blocks of so many positions, by default those of the model, if it has some; a sample
             ends with the block that ends it.
         approximate_reuse: run the network on part of the positions while a block is written: see `approximate_prefix`.
+        approximate_dual: instead, run it on the block alone: see `approximate_dual`.
         length: tokens of every answer; by default as many as the task asks for.
         seed: of the answers, and of the draws of likelihoods.
         mc_num: draws for each likelihood.
@@ -203,7 +205,11 @@ def respondent(
         require(name != "block_length", name, value, "its blocks count the prompt; give block")
         require_choice("model_args", name, hyper_parameters())
         require(value is not None, name, value, "leave it out, or give a value")
-    require(block is not None or not approximate_reuse, "block", block, "approximate_reuse is within blocks; give it")
+    reusing = [
+        name for name, on in (("approximate_reuse", approximate_reuse), ("approximate_dual", approximate_dual)) if on
+    ]
+    require(len(reusing) < 2, "approximate_dual", True, "keeps more than approximate_reuse; give one of the two")
+    require(block is not None or not reusing, "block", block, f"{' '.join(reusing)} is within blocks; give it")
     place = {"device": device, "device_map": device_map, "trust_remote_code": trust_remote_code}
     model = load(_source(pretrained), length=1, **place, **({} if dtype == "auto" else {"dtype": dtype}))
     require(nfe is not None or solver != AUTO, "nfe", nfe, "auto chooses by how much it may spend; give it, as in 64")
@@ -212,9 +218,9 @@ def respondent(
     if block is not None:
         method = Blocks(method, block, ends[0] if ends else None)
     manner = Manner(method, nfe, steps, choice.grid, delta, tolerance, float(temperature), top_k, top_p)
-    if block is not None and approximate_reuse:
-        approximate_prefix(model, block)  # says so before the first answer if the network cannot
-        manner = replace(manner, reuse=block)
+    if block is not None and reusing:
+        manner = replace(manner, reuse=(reuse := Reuse(block, approximate_dual)))
+        reuse(model)  # says so before the first answer if the network cannot
     return Respondent(model, manner, length, int(size), seed, mc_num, greedy)
 
 

@@ -27,7 +27,8 @@ def load(name: str, **options: Any) -> Any:
         options: for models that come from elsewhere, ``length``, ``dtype`` and ``device``; for ``mlm:`` also
             ``allowed``, the tokens that may be written; for ``llada:``, ``dream:``, ``llada2:`` and ``sdar:`` also
             ``device_map`` and ``trust_remote_code``, and for the last two ``block_length``; for ``maskgit:``, see
-            `models.maskgit`; for ``sedd:`` and ``mdlm:`` what the files may not say, see `models.hf.published`.
+            `models.maskgit`; for ``sedd:``, ``mdlm:`` and ``bd3lm:`` what the files may not say,
+            see `models.hf.published` and `models.hf.bd3lm`.
     """
     require_kind("name", name, str, "give the name of a model, as in 'chain64', or KIND:SOURCE, as in 'trained:folder'")
     name = full_name(name)

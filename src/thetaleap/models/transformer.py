@@ -1,6 +1,6 @@
-"""The diffusion transformer behind RADD, SEDD and MDLM, with the names and shapes of their published weights.
+"""The diffusion transformer behind RADD, SEDD, MDLM and BD3-LM, with the names and shapes of their published weights.
 
-All three are one network: a bidirectional transformer with rotary positions, in front of which sits an embedding of
+All four are one network: a bidirectional transformer with rotary positions, in front of which sits an embedding of
 tokens and behind which sits a linear layer. SEDD and MDLM tell it the total noise ``sigma = -log alpha`` by adaptive
 layer norms (Peebles and Xie, 2023, arXiv:2212.09748); RADD does not, as the conditionals of masked data do not depend
 on time (Ou et al., 2024, arXiv:2406.03736).
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ..core.checks import require, require_count, require_number
@@ -83,6 +83,18 @@ class Sizes:
         return self.tokens + self.masked
 
 
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """Which positions a network is run on, and what they see, where that is not all of all."""
+
+    places: Int64[Tensor, "b d"]
+    """The number of each in its sequence."""
+    seen: Bool[Tensor, "b 1 d k"]
+    """Whether the position of a query sees that of a key; the keys of the past are first."""
+    past: Any = None
+    """Keys and values of other positions, which are added to: a cache of transformers', or one that is used like it."""
+
+
 def _precise(dtype: torch.dtype) -> torch.dtype:
     """The type in which to compute what half precision would spoil."""
     return torch.promote_types(dtype, torch.float32)
@@ -120,11 +132,12 @@ class Rotary(nn.Module):
             self.inv_freq = frequencies.to(self.inv_freq.device)
         return self
 
-    def forward(self, x: Float[Tensor, "b d h"]) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of the angle of each position and frequency, (d, head size / 2)."""
+    def forward(self, x: Float[Tensor, "b d h"], places: Int64[Tensor, "b d"] | None = None) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of the angle of each position and frequency, (d, head size / 2), or (b, 1, d, head size / 2) at
+        `places` of their own."""
         kind = _precise(x.dtype)
         positions = torch.arange(x.shape[1], device=x.device, dtype=kind)
-        place = positions.unsqueeze(1)
+        place = positions.unsqueeze(1) if places is None else places.to(kind)[:, None, :, None]
         if self.row is not None:
             even = torch.arange(len(self.inv_freq), device=x.device) % 2 == 0
             place = torch.where(even, place.div(self.row, rounding_mode="floor"), place % self.row)
@@ -156,15 +169,25 @@ class Block(nn.Module):
         self.adaLN_modulation = None if sizes.cond_dim is None else _silent(nn.Linear(sizes.cond_dim, 6 * width))
 
     def forward(
-        self, x: Float[Tensor, "b d h"], turn: tuple[Tensor, Tensor], condition: Tensor | None
+        self,
+        x: Float[Tensor, "b d h"],
+        turn: tuple[Tensor, Tensor],
+        condition: Tensor | None,
+        sight: Sight | None = None,
+        number: int = 0,
     ) -> Float[Tensor, "b d h"]:
+        """The `number` is by which the past knows the block."""
         shift1, scale1, gate1, shift2, scale2, gate2 = _modulation(self.adaLN_modulation, condition, 6)
-        x = self._add(x, self._attend(self.norm1(x, shift1, scale1), turn), gate1)
+        x = self._add(x, self._attend(self.norm1(x, shift1, scale1), turn, sight, number), gate1)
         return self._add(x, self.mlp(self.norm2(x, shift2, scale2)), gate2)
 
-    def _attend(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def _attend(self, x: Tensor, turn: tuple[Tensor, Tensor], sight: Sight | None, number: int) -> Tensor:
         q, k, v = self.attn_qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(_turn(q, turn), _turn(k, turn), v, is_causal=self.causal)
+        q, k = _turn(q, turn), _turn(k, turn)
+        if sight is not None and sight.past is not None:
+            k, v = sight.past.update(k, v, number)
+        seen = None if sight is None else sight.seen
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=self.causal)
         return self.attn_out(mixed.transpose(1, 2).flatten(2))
 
     def _add(self, x: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:
@@ -227,9 +250,11 @@ class Transformer(nn.Module):
         x: Int64[Tensor, "b d"],
         sigma: Float[Tensor, " b"] | None = None,
         labels: Int64[Tensor, " b"] | None = None,
+        *,
+        sight: Sight | None = None,
     ) -> Float[Tensor, "b d h"]:
         """The rows that `head` takes, for tokens `x` (the mask is the value S) at total noise `sigma`, one a sample,
-        and with `labels`, by default none."""
+        and with `labels`, by default none. With a `sight`, `x` are the tokens of its positions."""
         hidden = F.embedding(x, self.vocab_embed["embedding"])
         condition = None
         if self.sigma_map is not None:
@@ -239,9 +264,9 @@ class Transformer(nn.Module):
             none = self.label_map.num_embeddings - 1
             told = self.label_map(torch.full_like(x[:, 0], none) if labels is None else labels).unsqueeze(1)
             condition = told if condition is None else condition + told
-        turn = self.rotary_emb(hidden)
-        for block in self.blocks:
-            hidden = block(hidden, turn, condition)
+        turn = self.rotary_emb(hidden, None if sight is None else sight.places)
+        for number, block in enumerate(self.blocks):
+            hidden = block(hidden, turn, condition, sight, number)
         return self.output_layer(hidden, condition)
 
     def at(self, schedule: Schedule | None) -> Callable[..., Float[Tensor, "b d h"]]:

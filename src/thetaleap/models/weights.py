@@ -39,7 +39,7 @@ ENTRIES = ("model", "state_dict", "model_state_dict")
 """Under which names training files hold the weights."""
 
 NETWORK = "backbone."
-"""What the names of the network's weights begin with, where a training file holds others besides."""
+"""What the names of the network's weights begin with, where a file holds others besides."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _reason(error: Exception) -> str:
 def tensors_of(content: Any, path: str | Path, buffers: Collection[str]) -> Weights:
     """What `read_weights` gives, of the content of a file."""
     if _named(content):
-        return _unprefixed(content)
+        return _network(content)
     where = str(path)
     require(isinstance(content, dict), "weights", where, f"holds a {type(content).__name__}, not tensors by name")
     entry = next((name for name in ENTRIES if _named(content.get(name))), None)
@@ -214,9 +214,7 @@ def tensors_of(content: Any, path: str | Path, buffers: Collection[str]) -> Weig
         held = ", ".join(map(str, content)) or "nothing"
         remedy = f"no tensors by name under any of {', '.join(ENTRIES)}; it holds {held}; give a file of a state_dict"
         raise ValueError(f"weights={where!r}: {remedy}")
-    whole = content[entry]
-    network = {name: tensor for name, tensor in whole.items() if name.startswith(NETWORK)}
-    current = _unprefixed(network or whole)
+    current = _network(content[entry])
     averages = content.get("ema")
     if isinstance(averages, dict) and "shadow_params" in averages:
         averages = averages["shadow_params"]
@@ -248,6 +246,11 @@ def _named(content: Any) -> bool:
     """Whether `content` is tensors by name."""
     some = isinstance(content, dict) and len(content) > 0
     return some and all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
+
+
+def _network(tensors: Weights) -> Weights:
+    """Those of the network, where there are others besides."""
+    return _unprefixed({name: tensor for name, tensor in tensors.items() if name.startswith(NETWORK)} or tensors)
 
 
 def _unprefixed(tensors: Weights) -> Weights:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import torch
@@ -65,6 +65,11 @@ class Batch:
     valid: Bool[Tensor, "b d"]
     block: int
 
+    @staticmethod
+    def of(x: Int64[Tensor, "b d"], valid: Bool[Tensor, "b d"] | None, block: int) -> Batch:
+        """With all positions, where it is not said which are valid."""
+        return Batch(x, torch.ones_like(x, dtype=torch.bool) if valid is None else valid, block)
+
     @cached_property
     def places(self) -> Int64[Tensor, "b d"]:
         return numbered(self.valid)
@@ -84,6 +89,38 @@ class Batch:
         return (there.unsqueeze(1) & earlier).unsqueeze(1)
 
 
+@runtime_checkable
+class SeesInBlocks(Protocol):
+    """A network in which no block sees those behind it, run on some positions of sequences."""
+
+    block: int
+    """Positions of a block."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it can be run behind keys and values of other positions."""
+        ...
+
+    @property
+    def states(self) -> int:
+        """What stands for a masked position."""
+        ...
+
+    def cache(self) -> Any:
+        """What keys and values are added to, empty: a cache of transformers', or one that is used like it."""
+        ...
+
+    def __call__(self, batch: Batch, start: list[int], count: int, past: Any = None) -> Float[Tensor, "b n h"]:
+        """Rows of `count` positions of each sequence, from `start` on. What `past` holds are the positions before, with
+        nothing before those of shorter ones."""
+        ...
+
+
+def whole(network: SeesInBlocks, batch: Batch) -> Float[Tensor, "b d h"]:
+    """Rows of all positions."""
+    return network(batch, [0] * len(batch.x), batch.x.shape[1])
+
+
 class BlockTrunk(nn.Module):
     """Rows of a model that is told, in the form of mask that it takes, that no block sees those behind it."""
 
@@ -97,17 +134,19 @@ class BlockTrunk(nn.Module):
         can."""
         self.mask, self.numbers, self.told = mask, numbers, told
 
-    def batch(self, x: Int64[Tensor, "b d"], valid: Bool[Tensor, "b d"] | None) -> Batch:
-        return Batch(x, torch.ones_like(x, dtype=torch.bool) if valid is None else valid, self.block)
+    @property
+    def keeps(self) -> bool:
+        return self.told is not None
 
-    def forward(
-        self, batch: Batch, start: list[int], count: int, past: Any = None, **told: Any
-    ) -> Float[Tensor, "b n h"]:
-        """Rows of `count` positions of each sequence, from `start` on. What `past` holds, a cache of transformers',
-        are the positions before, with nothing before those of shorter ones.
+    @property
+    def states(self) -> int:
+        return self.trunk.vocabulary.states
 
-        There is always a position that nobody sees: where all see all, SDAR's code wants flash-attention.
-        """
+    def cache(self) -> Any:
+        return transformers().DynamicCache()
+
+    def forward(self, batch: Batch, start: list[int], count: int, past: Any = None) -> Float[Tensor, "b n h"]:
+        """There is always a position that nobody sees: where all see all, SDAR's code wants flash-attention."""
         words, device = self.trunk.vocabulary, batch.x.device
         first, held = torch.tensor(start, device=device).unsqueeze(1), 0 if past is None else past.get_seq_length()
         lead = 1 if held == 0 and self.numbers else 0
@@ -118,14 +157,12 @@ class BlockTrunk(nn.Module):
             raise ValueError(f"x holds {words.mask}, the checkpoint's own mask token: give FREE where to write")
         ids, seen = ids.masked_fill(ids == words.states, words.mask), batch.seen(queries, keys)
         name, make = MASKS[self.mask]
-        inputs: dict[str, Any] = {name: make(batch.valid, seen, self.trunk.model.dtype), **told}
+        inputs: dict[str, Any] = {name: make(batch.valid, seen, self.trunk.model.dtype)}
+        if past is not None:
+            inputs |= self.told or {}
         if self.numbers:
             inputs["position_ids"] = batch.places.gather(1, queries)
         return self.trunk.run(ids, past, **inputs)[:, lead:].to(device)
-
-    def whole(self, batch: Batch) -> Float[Tensor, "b d h"]:
-        """Rows of all positions."""
-        return self(batch, [0] * len(batch.x), batch.x.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +173,7 @@ class InBlocks:
     a run on all of them, if they are asked for.
     """
 
-    trunk: BlockTrunk
+    trunk: SeesInBlocks
     head: Callable[[Tensor], Tensor]
     keep: bool = True
     """Say False to run the network on all positions, always."""
@@ -145,14 +182,14 @@ class InBlocks:
     def __call__(
         self, x: Int64[Tensor, "b d"], t: Float64[Tensor, " b"], valid: Bool[Tensor, "b d"] | None = None
     ) -> Conditionals:
-        batch = self.trunk.batch(x, valid)
-        if not self.keep or self.trunk.told is None:
+        batch = Batch.of(x, valid, self.trunk.block)
+        if not self.keep or not self.trunk.keeps:
             self.kept.positions += x.numel()
-            return Headed(self.trunk.whole(batch).flatten(0, 1), self.head)
+            return Headed(whole(self.trunk, batch).flatten(0, 1), self.head)
         return self._present(batch)
 
     def _present(self, batch: Batch) -> Rows:
-        x, blocks, states = batch.x, batch.blocks, self.trunk.trunk.vocabulary.states
+        x, blocks, states = batch.x, batch.blocks, self.trunk.states
         masked = (x == states) & batch.valid
         block = blocks.gather(1, masked.int().argmax(1, keepdim=True))
         written = masked.any(1)  # nobody asks about sequences without masks
@@ -170,8 +207,8 @@ class InBlocks:
             before = [one for row in rows if (one := known[row]) is not None]
             start = [one.length for one in before] or [0] * len(rows)
             count = count or max(ends[row] for row in rows)
-            cache = _joined(before)
-            out = self.trunk(batch[rows], start, count, cache, **(self.trunk.told or {}))
+            cache = _joined(self.trunk.cache(), before)
+            out = self.trunk(batch[rows], start, count, cache)
             self.kept.positions += len(rows) * count
             for n, row in enumerate(rows):
                 begin, end = begins[row], ends[row]
@@ -194,10 +231,9 @@ class InBlocks:
         return self.kept.prefixes.setdefault(_key(tokens), Prefix(layers, len(tokens)))
 
 
-def _joined(prefixes: list[Prefix]) -> Any:
-    """A cache of transformers' that holds one in each row, with zeros at one position or more before it; empty if there
-    are none."""
-    cache, most = transformers().DynamicCache(), max((one.length for one in prefixes), default=0) + 1
+def _joined(cache: Any, prefixes: list[Prefix]) -> Any:
+    """An empty cache, filled with one of `prefixes` in each row, with zeros at one position or more before it."""
+    most = max((one.length for one in prefixes), default=0) + 1
 
     def padded(part: Tensor) -> Tensor:
         return nn.functional.pad(part, (0, 0, most - part.shape[1], 0))
@@ -222,7 +258,7 @@ class Rows:
     @cached_property
     def whole(self) -> Headed:
         self.model.kept.positions += self.batch.x.numel()
-        return Headed(self.model.trunk.whole(self.batch).flatten(0, 1), self.model.head)
+        return Headed(whole(self.model.trunk, self.batch).flatten(0, 1), self.model.head)
 
     def logits(self, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n S"]:
         rows = self.index[positions]
@@ -269,11 +305,11 @@ def _sees_in_blocks(trunk: BlockTrunk, device: torch.device) -> bool:
     """Whether a change shows in its own block and those behind it, and in no other; whatever stands in padding."""
     x, words = _tried(trunk, device), trunk.trunk.vocabulary
     with Rounding() as rounding:
-        plain = trunk.whole(trunk.batch(x, None))
+        plain = whole(trunk, Batch.of(x, None, BLOCK))
     for place in (BLOCK - 1, 2 * BLOCK - 1):
         other = x.clone()
         other[:, place] = 0 if words.mask else 1  # it was masked
-        changed, begin = trunk.whole(trunk.batch(other, None)), place // BLOCK * BLOCK
+        changed, begin = whole(trunk, Batch.of(other, None, BLOCK)), place // BLOCK * BLOCK
         same = begin == 0 or rounding.equal(changed[:, :begin], plain[:, :begin])
         if not same or any(rounding.equal(changed[:, n], plain[:, n]) for n in range(begin, TOKENS)):
             return False
@@ -284,7 +320,7 @@ def _sees_in_blocks(trunk: BlockTrunk, device: torch.device) -> bool:
         padded = torch.cat([some_tokens(trunk.trunk, PADDING, seed, device), x], 1)
         padded = padded.masked_fill(padded == words.mask, words.states)
         valid = (torch.arange(PADDING + TOKENS, device=device) >= PADDING).unsqueeze(0)
-        outputs.append(trunk.whole(trunk.batch(padded, valid))[:, PADDING:])
+        outputs.append(whole(trunk, Batch.of(padded, valid, BLOCK))[:, PADDING:])
     return rounding.equal(*outputs) and rounding.same(outputs[0], plain)
 
 
@@ -292,20 +328,21 @@ def _keeps(trunk: BlockTrunk, told: dict[str, Any], device: torch.device) -> boo
     """Whether a run behind kept keys and values, with nothing before those of a shorter sequence, is as one in full."""
     if not {"past_key_values", "use_cache"} <= trunk.trunk.takes or not trunk.numbers:
         return False
+    trunk.settle(trunk.mask, trunk.numbers, told)
     x = _tried(trunk, device).repeat(2, 1)
-    batch, starts, count = trunk.batch(x, None), [2 * BLOCK, BLOCK], BLOCK
+    batch, starts, count = Batch.of(x, None, BLOCK), [2 * BLOCK, BLOCK], BLOCK
     try:
         with Rounding() as rounding:
-            plain = trunk.whole(batch)
-        whole = _joined([])
-        first = trunk(batch, [0, 0], TOKENS, whole, **told)
-        if whole.get_seq_length() != 1 + TOKENS:
+            plain = whole(trunk, batch)
+        cache = trunk.cache()
+        first = trunk(batch, [0, 0], TOKENS, cache)
+        if cache.get_seq_length() != 1 + TOKENS:
             return False
         cut = [
-            Prefix([(one.keys[n, :, 1 : 1 + length], one.values[n, :, 1 : 1 + length]) for one in whole.layers], length)
+            Prefix([(one.keys[n, :, 1 : 1 + length], one.values[n, :, 1 : 1 + length]) for one in cache.layers], length)
             for n, length in enumerate(starts)
         ]
-        second = trunk(batch, starts, count, _joined(cut), **told)
+        second = trunk(batch, starts, count, _joined(trunk.cache(), cut))
     except FAILURES:
         return False
     wanted = torch.stack([plain[n, start : start + count] for n, start in enumerate(starts)])

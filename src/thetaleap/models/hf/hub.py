@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from ...core.checks import require
@@ -86,9 +88,11 @@ class Source:
     def read(self, loader: Any, what: str, **options: Any) -> Any:
         """``loader.from_pretrained``; errors call what is read `what`."""
         options |= {"local_files_only": self.local or not hub_reachable(), "trust_remote_code": self.trusted}
+        if self.trusted:  # another process may have put its code where this one has looked before
+            importlib.invalidate_caches()
         try:
             return loader.from_pretrained(self.name, **options)
-        except (ImportError, OSError, pickle.UnpicklingError, *FAILURES) as error:
+        except (ImportError, OSError, pickle.UnpicklingError, SafetensorError, *FAILURES) as error:
             raise ValueError(f"{self.argument}={self.name!r}: {self._fault(what, error)}") from error
 
     def _fault(self, what: str, error: Exception) -> str:
@@ -98,6 +102,8 @@ class Source:
             held = re.search(r"GLOBAL (\S+)", str(refused))
             fault = f"its weights hold {held[1] if held else 'something'} and not only tensors, or are damaged"
             return f"{fault}: nothing of it was run; give the same weights as model.safetensors"
+        if isinstance(error, SafetensorError):
+            return f"{what} cannot be read, cut short or damaged ({first_line(error)}): download or copy them again"
         if not isinstance(error, OSError):
             return self.unusable(what, error)
         fetch = f"`hf download {self.name} --local-dir FOLDER` where there is a network, and give {self.give}"

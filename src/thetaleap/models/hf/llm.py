@@ -106,7 +106,8 @@ def llada(
         layer = take_layer(model, lambda: trunk(x, torch.ones(1, dtype=torch.float64)))
     else:
         blocks = block_causal.probe(trunk, block_length or _block(model.config, kind.block), place)
-        attends, layer = blocks.numbers, take_layer(model, lambda: blocks.whole(blocks.batch(x, None)))
+        batch = block_causal.Batch.of(x, None, blocks.block)
+        attends, layer = blocks.numbers, take_layer(model, lambda: block_causal.whole(blocks, batch))
     named = set(tokenizer.get_vocab().values()) - {words.mask}
     forbidden = torch.tensor([n for n in range(words.states) if n not in named])
     head = Head(layer, forbidden=forbidden).to(place)

@@ -158,7 +158,8 @@ def _fill(source: Source, model: Any, weights: Weights, dtype: torch.dtype | Non
     if dtype is not None:
         weights = {name: one.to(dtype) if one.is_floating_point() else one for name, one in weights.items()}
     weights = _shared(model, weights)
-    surplus = [name for name in weights if name not in model.state_dict() and "rotary_emb.inv_freq" not in name]
+    places = model.state_dict().keys()
+    surplus = [name for name in weights if name not in places and "rotary_emb.inv_freq" not in name]
     if surplus:
         told = f"its network has no place for {some_of(surplus)}"
         warnings.warn(f"{source.argument}={source.name!r}: {told}", stacklevel=2)

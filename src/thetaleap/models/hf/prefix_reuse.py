@@ -161,6 +161,17 @@ class ApproximatePrefix(Wrapped):
         return int(before[-1]) if len(before) else first
 
 
+@dataclass(frozen=True)
+class Reuse:
+    """`approximate_prefix`, or, if it is `dual`, `approximate_dual`, of a model that is yet to come."""
+
+    block: int
+    dual: bool = False
+
+    def __call__(self, model: Denoiser) -> ApproximatePrefix:
+        return _reusing(model, self.block, self.dual)
+
+
 def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
     """`model`, run on part of its positions while a block is written. **This changes what is sampled.**
 
@@ -177,14 +188,14 @@ def approximate_prefix(model: Denoiser, block: int) -> ApproximatePrefix:
             without, as long as nothing changes: this is tried here.
         block: that of `Blocks`.
     """
-    return _reusing(model, block, dual=False)
+    return Reuse(block)(model)
 
 
 def approximate_dual(model: Denoiser, block: int) -> ApproximatePrefix:
     """As `approximate_prefix`, but run on the block alone: keys and values of the positions behind it, which are masked,
     are kept as well (DualCache of Fast-dLLM, Wu et al. 2025, arXiv:2505.22618). **This changes what is sampled.** The
     network must take ``position_ids``."""
-    return _reusing(model, block, dual=True)
+    return Reuse(block, dual=True)(model)
 
 
 def _reusing(model: Denoiser, block: int, dual: bool) -> ApproximatePrefix:

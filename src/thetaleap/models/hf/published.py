@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ...core.checks import require, require_choice, require_flag
+from ...core.checks import require, require_choice
 from ...core.processes import Masked, Uniform
-from ...core.schedules import Geometric, LogLinear, Schedule
+from ...core.schedules import LogLinear, Schedule
 from ..network import Network, from_network
 from ..tokenizers import GPT2, GPT2_TOKENS
-from ..transformer import BUFFERS, Sizes, Transformer, total_noise
-from ..weights import Device, Dtype, Shapes, built, config_of, find, read_content, tensors_of
+from ..transformer import Transformer, total_noise
+from ..weights import Device, Dtype
+from .checkpoint import Found, entry, schedule_of
 from .raw_rates import Scores
-
-Config = Mapping[str, Any]
 
 
 def radd(source: str | Path, length: int = 1024, dtype: Dtype = None, device: Device = "cpu") -> Network:
@@ -39,8 +36,8 @@ def radd(source: str | Path, length: int = 1024, dtype: Dtype = None, device: De
         dtype: in which to compute; by default float32.
         device: where to compute.
     """
-    found = _found("radd", source)
-    module = _transformer(found, dtype, device, masked=True, conditioned=False)
+    found = Found.of("radd", source)
+    module = found.transformer(dtype, device, masked=True, conditioned=False)
     return _text(module, Masked(module.sizes.tokens, LogLinear()), length, device, time_free=True)
 
 
@@ -58,18 +55,14 @@ def mdlm(
     the file says it; a checkpoint of Lightning does. Other arguments as for `radd`, with a hub id such as
     ``kuleshov-group/mdlm-owt``.
     """
-    found = _found("mdlm", source, time_conditioning=time_conditioning)
-    told = found.config.get("time_conditioning")
-    remedy = (
-        "the file does not say whether the network is told the noise level; give False, as of the published weights"
-    )
-    require(
-        told is not None, "time_conditioning", None, f"{remedy}, or True: {_typed(found, 'time_conditioning=False')}"
-    )
-    require_flag("time_conditioning", told)
-    require_choice("parameterization", found.config.get("parameterization", "subs"), ("subs",))
-    module = _transformer(found, dtype, device, masked=True, conditioned=True)
-    return _text(module, Masked(module.sizes.tokens, _schedule(found.config)), length, device, time_free=not told)
+    found = Found.of("mdlm", source, time_conditioning=time_conditioning)
+    told = found.require_time_conditioning()
+    require_choice("parameterization", entry(found.config, "parameterization", default="subs"), ("subs",))
+    blocks = entry(found.config, "cross_attn", default=False)
+    remedy = f"no block of the network sees those behind it, as in BD3-LM; give bd3lm{found.name[len('mdlm') :]}"
+    require(blocks is not True, "cross_attn", True, remedy)
+    module = found.transformer(dtype, device, masked=True, conditioned=True)
+    return _text(module, Masked(module.sizes.tokens, schedule_of(found.config)), length, device, time_free=not told)
 
 
 def sedd(
@@ -99,19 +92,19 @@ def sedd(
     """
     given = {"type": noise, "sigma_min": sigma_min, "sigma_max": sigma_max}
     given = {name: value for name, value in given.items() if value is not None}
-    found = _found("sedd", source, graph=graph, noise=given or None)
-    kind = _entry(found.config.get("graph", {}), "type", default=None)
+    found = Found.of("sedd", source, graph=graph, noise=given or None)
+    kind = entry(found.config.get("graph", {}), "type", default=None)
     remedy = "the file does not say whether tokens are masked or replaced; give 'absorb' or 'uniform'"
-    require(kind is not None, "graph", None, f"{remedy}: {_typed(found, 'graph=absorb')}")
+    require(kind is not None, "graph", None, f"{remedy}: {found.typed('graph=absorb')}")
     require_choice("graph", kind, ("absorb", "uniform"))
     masked = kind == "absorb"
     remedy = "uniform models differ in it, and the file does not say it; give 'loglinear', or 'geometric' with its ends"
     example = f"{'' if graph is None else f'graph={graph},'}noise=geometric,sigma_min=1e-4,sigma_max=20"
-    require(masked or "noise" in found.config, "noise", None, f"{remedy}: {_typed(found, example)}")
-    scaled = bool(_entry(found.config, "scale_by_sigma", default=False))
+    require(masked or "noise" in found.config, "noise", None, f"{remedy}: {found.typed(example)}")
+    scaled = bool(entry(found.config, "scale_by_sigma", default=False))
     require(masked or not scaled, "scale_by_sigma", scaled, "says nothing for uniform models; set it to false")
-    module = _transformer(found, dtype, device, masked, conditioned=True)
-    process = (Masked if masked else Uniform)(module.sizes.tokens, _schedule(found.config))
+    module = found.transformer(dtype, device, masked, conditioned=True)
+    process = (Masked if masked else Uniform)(module.sizes.tokens, schedule_of(found.config))
     if masked:
         logits = partial(_masked_head, module, scaled, Watch("the logarithm of their sum is off by"))
     else:
@@ -222,82 +215,3 @@ def _text(
         tokenizer=GPT2() if process.states == GPT2_TOKENS else None,
         shape=(length,),
     )
-
-
-@dataclass(frozen=True)
-class Found:
-    """A file of weights, what it holds, and all that is known about it."""
-
-    name: str
-    """As ``tl.load`` takes it."""
-    path: Path
-    content: Any
-    config: dict[str, Any]
-
-
-def _found(kind: str, source: str | Path, **given: Any) -> Found:
-    """What is `given` goes before ``config.json``, and that before what the file says itself."""
-    found = find(source, kind)
-    content = read_content(found.path)
-    config = config_of(content) | found.config
-    return Found(
-        f"{kind}:{source}", found.path, content, config | {key: one for key, one in given.items() if one is not None}
-    )
-
-
-def _typed(found: Found, options: str) -> str:
-    """How to say it, in a program and on the command line."""
-    arguments = ", ".join(
-        f"{name}={value if value in ('True', 'False') or value[0].isdigit() else repr(value)}"
-        for name, _, value in (option.partition("=") for option in options.split(","))
-    )
-    return f"tl.load({found.name!r}, {arguments}), or {found.name},{options} on the command line"
-
-
-def _transformer(found: Found, dtype: Dtype, device: Device, masked: bool, conditioned: bool) -> Transformer:
-    what, tensors = f"weights={str(found.path)!r}", tensors_of(found.content, found.path, BUFFERS)
-    shapes = Shapes(tensors, what, "give those of another model")
-    return built(lambda: Transformer(_sizes(found.config, shapes, masked, conditioned)), tensors, what, dtype, device)
-
-
-def _sizes(config: Config, shapes: Shapes, masked: bool, conditioned: bool) -> Sizes:
-    """Sizes as the configuration has them; what it leaves out is read off the weights."""
-
-    def number(*names: str) -> int | None:
-        return _entry(config, *names, default=None)
-
-    table = "vocab_embed.embedding"
-    channels = number("vocab_size") or shapes.width(table, 0)
-    hidden = number("hidden_size", "hidden_dim") or shapes.width(table, 1)
-    return Sizes(
-        tokens=number("tokens") or channels - masked,
-        hidden=hidden,
-        blocks=number("n_blocks") or shapes.count(r"blocks\.(\d+)\."),
-        heads=number("n_heads") or hidden // (2 * shapes.width("rotary_emb.inv_freq", 0)),
-        cond_dim=(number("cond_dim") or shapes.width("sigma_map.mlp.2.weight", 0, 128)) if conditioned else None,
-        masked=masked,
-    )
-
-
-def _entry(config: Any, *names: str, default: Any) -> Any:
-    """The first of `names` in `config`, or else among its entries for the model; `config` may be the entry itself."""
-    if not isinstance(config, Mapping):
-        return config
-    model = config.get("model")
-    for section in (config, model if isinstance(model, Mapping) else {}):
-        for name in names:
-            if section.get(name) is not None:
-                return section[name]
-    return default
-
-
-def _schedule(config: Config) -> Schedule:
-    noise = config.get("noise", {})
-    kind = _entry(noise, "type", default="loglinear")
-    require_choice("noise", kind, ("loglinear", "geometric"))
-    section = noise if isinstance(noise, Mapping) else config
-    if kind == "loglinear":
-        return LogLinear(float(_entry(section, "eps", default=LogLinear().eps)))
-    ends = [_entry(section, name, default=None) for name in ("sigma_min", "sigma_max")]
-    require(None not in ends, "noise", noise, "geometric noise needs sigma_min and sigma_max")
-    return Geometric(*map(float, ends))
