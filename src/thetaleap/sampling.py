@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -78,6 +78,12 @@ class Samples:
         """
         require_kind("path", path, str | Path, "give the name of a file")
         files.save(Path(path), self, force)
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Samples of several runs as of one; without the solvers' statistics, which are of each."""
+    every = {name: torch.cat([getattr(one, name) for one in parts]) for name in ("x", "nfe", "spent", "rounds")}
+    return replace(parts[0], **every, info={})
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ def sample(
     require_flag("exact", exact)
     called = on_step is None or (callable(on_step) and takes(on_step, None) is not False)
     require(called, "on_step", on_step, "give a function of a Moment")
-    table = _table(model, template, prompt)
+    table = given_rows(model, template, prompt)
     if num is None:
         num = len(table) if table is not None and table.ndim == 2 else 1
     require_count("num", num)
@@ -234,10 +240,10 @@ def sample(
     return Samples(x, used, spent, rounds, shares, _source(model), card)
 
 
-def _table(
+def given_rows(
     model: Denoiser, template: Template | None, prompt: str | Sequence[str] | None
 ) -> Int64[Tensor, "*num d"] | None:
-    """What is given, if anything is."""
+    """What `template` or `prompt` gives, if anything is given: a row for all samples, or one for each."""
     if prompt is None:
         return None if template is None else as_template(model, template)
     require(template is None, "template", template, "the prompt says what is given; give one of them")

@@ -102,6 +102,26 @@ def test_lost_workers_are_replaced(engine: Engine, whole: dict[str, bytes], tmp_
     assert content(tmp_path) == whole
 
 
+def test_so_are_those_that_ray_ends_for_want_of_memory(
+    engine: Engine, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its monitor of memory has an error of its own, which is not that of a dead actor."""
+    import ray  # pyright: ignore[reportMissingImports]
+    from ray.exceptions import OutOfMemoryError  # pyright: ignore[reportMissingImports]
+
+    get, ended = ray.get, list[Any]()
+
+    def once(future: Any) -> Any:
+        if ended:
+            return get(future)
+        ended.append(future)
+        raise OutOfMemoryError("Task was killed due to the node running low on memory.")
+
+    monkeypatch.setattr(ray, "get", once)
+    assert jobs.run(drawn(), tmp_path, engine=engine).there == 8
+    assert content(tmp_path) == whole
+
+
 class Broken:
     """A model that cannot be opened where workers are."""
 
@@ -118,8 +138,9 @@ class Broken:
 
 
 def test_what_goes_wrong_in_a_worker_is_said_here(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="model='nothing': there is no such model"):
+    with pytest.raises(ValueError, match="model='nothing': there is no such model") as kept:
         jobs.run(Draw(Broken(False), {}, 4, size=1), tmp_path, engine=engine)
+    assert kept.tb is not None, "though somebody holds on to the error, its workers give back their processors"
     with pytest.raises(ValueError, match=r"workers=1: 4 were lost without finishing a part .*; give fewer"):
         jobs.run(Draw(Broken(True), {}, 4, size=1), tmp_path, engine=Engine(workers=1))
     other = Draw(Given("cube3"), {}, 4, size=1, about={"weights": "sha256:0"})

@@ -237,20 +237,23 @@ def test_a_mask_token_in_a_prompt_is_kept(engine: Any) -> None:
     assert MASK not in x[1:]
 
 
-def test_wrong_settings_are_named(engine: Any) -> None:
-    for settings, told in {
-        ("temprature", 1): "dllm-algorithm-config='temprature': did you mean 'temperature'",
-        ("solver", "twedie"): "solver='twedie': did you mean 'tweedie'",
-        ("solver", "auto"): "solver='auto': name one",
-        ("solver", "uniformization"): "solver='uniformization': spends as it likes; name one with a budget",
-        ("nfe", 0): "nfe=0",
-        ("seed", -1): "seed=-1",
-        ("grid", "cosin"): "grid='cosin': did you mean 'cosine'",
-        ("theta", 0.4): "theta=0.4: tweedie has no such option",
-        ("temperature", -1): "temperature=-1",
-    }.items():
+def test_wrong_settings_are_named_before_the_first_request(engine: Any) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"temprature": 1}, "dllm-algorithm-config='temprature': did you mean 'temperature'"),
+        ({"solver": "twedie"}, "solver='twedie': did you mean 'tweedie'"),
+        ({"solver": "auto"}, "solver='auto': name one"),
+        ({"solver": "uniformization"}, "solver='uniformization': spends as it likes; name one with a budget"),
+        ({"solver": "trapezoidal", "nfe": 2}, "nfe=2: Trapezoidal takes 2 per step, and one more to finish"),
+        ({"nfe": 0}, "nfe=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"grid": "cosin"}, "grid='cosin': did you mean 'cosine'"),
+        ({"theta": 0.4}, "theta=0.4: tweedie has no such option"),
+        ({"temperature": -1}, "temperature=-1"),
+        ({"top_p": 2}, "top_p=2"),
+    ]
+    for settings, told in wrong:
         with pytest.raises((ValueError, TypeError), match=told):
-            made(engine, **dict([settings])).run(Runner(), batch({"a": (0, [MASK] * 3)}))
+            made(engine, **settings)
     assert made(engine, block_size=BLOCK).block_size == BLOCK
 
 

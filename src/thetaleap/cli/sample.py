@@ -18,10 +18,11 @@ from ..control.parallel import Window, one_at_a_time
 from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser
 from ..core.free import FREE
-from ..evaluation.choice import AUTO, GRIDS, Budget, Choice, choose, needs_model, written
+from ..evaluation.choice import AUTO, GRIDS, Budget, Choice, choose, flag, needs_model, written
 from ..jobs import Draw, part_size_of, settled
 from ..jobs.fingerprint import fingerprint
-from ..models.hf.prefix_reuse import ApproximatePrefix
+from ..models.hf.prefix_reuse import ApproximatePrefix, Reuse
+from ..models.hf.raw_rates import RawRates
 from ..registry import SOLVERS, full_name
 from ..sampling import Moment, Samples
 from .asked import Asked, prompts_of, template_of
@@ -41,6 +42,7 @@ from .many import (
     engine_of,
 )
 from .options import (
+    DUAL,
     METHOD,
     REUSE,
     SEED,
@@ -101,6 +103,10 @@ EXACT = (
     "Draw one position at a time, in an order and with a --window that take few rounds, in place of a solver and its "
     "budget; for masked models."
 )
+LEGACY = (
+    "Draw from the score ratios of a network as they are, as published code does, in place of a solver; for sedd. For a "
+    "poor network this is another law."
+)
 VQGAN = "The file of the decoder that makes pictures of codes; for maskgit."
 
 
@@ -124,6 +130,7 @@ def sample(
     delta: Annotated[float | None, _budget(DELTA, show="0 if the solver can step there, else 0.001")] = None,
     window: Annotated[str | None, _budget(WINDOW, show="none; auto with --exact", metavar="N|auto")] = None,
     exact: Annotated[bool, _budget(EXACT, "--exact", show=False)] = False,
+    legacy: Annotated[bool, _budget(LEGACY, "--legacy", show=False)] = False,
     length: Annotated[int | None, _place("Positions, for models that leave it open.", show="the model's own")] = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -149,6 +156,7 @@ def sample(
         int | None, _given("Run the solver in blocks of so many positions, from left to right.", show=False)
     ] = None,
     approximate_reuse: Annotated[bool, _given(REUSE, "--approximate-reuse", show=False)] = False,
+    approximate_dual: Annotated[bool, _given(DUAL, "--approximate-dual", show=False)] = False,
     num: Annotated[
         int | None, _output("How many samples, at least 1; of each prompt.", show="16, 1 for a file of prompts")
     ] = None,
@@ -182,6 +190,13 @@ def sample(
         others = {name: options[name] for name in ("nfe", "tolerance", "steps", "grid", "delta", "block")}
         for name, value in {"solver": None if solver == AUTO else solver, **others, **hyper}.items():
             require(value is None, name, value, "--exact draws one position at a time; leave out one of the two")
+    if legacy:
+        require(
+            model.startswith("sedd:"), "legacy", True, "is for sedd, whose networks give score ratios; leave it out"
+        )
+        others = {"solver": None if solver == AUTO else solver, "tolerance": tolerance, "exact": exact or None}
+        for name, value in {**others, **hyper}.items():
+            require(value is None, name, value, "--legacy is a solver by itself; leave out one of the two")
     given = [name for name in ("template", "prompt", "prompts") if options[name] is not None]
     for pair in (given, ["nfe", "steps"]):
         if len(pair) > 1 and all(options[name] is not None for name in pair):
@@ -192,10 +207,12 @@ def sample(
     require(0 <= seed < 2**64, "seed", seed, "give a whole number from 0 to 2^64 - 1")
     if block is not None:
         require_count("block", block)
-    reason = "--approximate-reuse is within blocks; give it too, as in --block 32"
-    require(block is not None or not approximate_reuse, "block", block, reason)
-    known = model.startswith(("llada:", "dream:"))
-    require(known or not approximate_reuse, "approximate_reuse", True, "is for llada and dream; leave it out")
+    reusing = [name for name in ("approximate_reuse", "approximate_dual") if options[name]]
+    require(len(reusing) < 2, "approximate_dual", True, "keeps more than --approximate-reuse; give one of the two")
+    for name in reusing:
+        reason = f"{flag(name)} is within blocks; give it too, as in --block 32"
+        require(block is not None, "block", block, reason)
+        require(model.startswith(("llada:", "dream:")), name, True, "is for llada and dream; leave it out")
     folder = out if out is not None and files.is_folder(out) else None
     drawer = engine_of(engine, **{name: options[name] for name in ENGINE_OPTIONS})
     check_many(folder is not None, part_size, shard, drawer, force)
@@ -205,14 +222,15 @@ def sample(
     elif out is not None:
         files.check_target(out, force or continued)
     budget = Budget(nfe, steps, tolerance, grid, delta)
-    choice = None if exact or needs_model(solver) else choose(None, solver, hyper, budget)
+    method = RawRates() if legacy else solver
+    choice = None if exact or needs_model(method) else choose(None, method, hyper, budget)
     names = ("length", "device", "dtype", "device_map", "trust_remote_code", "vqgan")
     shaping = ("labels", "guidance", "temperature", "top_k", "top_p", "allow", "forbid")
     source = Asked(
         model,
         {name: options[name] for name in names},
         **{name: options[name] for name in shaping},
-        reuse=block if approximate_reuse else None,
+        reuse=Reuse(block, approximate_dual) if block is not None and reusing else None,
     )
     # workers with GPUs open the model there; here, where there may be none, it is only asked what it is
     denoiser = (replace(source, options={**source.options, "device": None}) if gpus_per_worker else source).open()
@@ -238,7 +256,7 @@ def sample(
     walk = {"nfe": nfe, "tolerance": tolerance, "steps": steps, "grid": choice.spacing, "delta": delta}
     asked = {name: options[name] for name in ("template", "prompt", *shaping) if options[name] is not None}
     asked |= {"gap": gap} if gap != GAP else {}
-    asked |= {"approximate_reuse": True} if reused is not None else {}
+    asked |= dict.fromkeys(reusing, True)
     card = {"model": full_name(model), "solver": repr(method), **walk, **asked, "seed": seed, "version": __version__}
     card |= {"first": first} if first > 0 else {}
     card |= {name: value for name, value in (("exact", exact or None), ("window", ahead)) if value is not None}

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ from ..core.checks import require, require_count, require_number
 from ..core.evaluation import Denoiser
 from ..core.progress import progress_bar
 from ..jobs import Draw, drawing
-from ..sampling import Samples
+from ..sampling import Samples, joined
 
 if TYPE_CHECKING:
     from ray.data import Dataset  # pyright: ignore[reportMissingImports]
@@ -38,8 +38,6 @@ DEATHS = 3
 """Workers that may be lost for each that there are, one after the other, without a part being finished."""
 STARTS = 3
 """Attempts to start a Ray."""
-COUNTS = ("x", "nfe", "spent", "rounds")
-"""What `Samples` has of each."""
 PATIENCE = 600.0
 """Seconds to wait for the first worker: a cluster may have to start a machine."""
 
@@ -75,9 +73,7 @@ class Engine:
             for part, held in self._drawn(draw, iter(range(draw.parts)), "samples"):
                 found[part] = held
                 advance(len(draw.rows(part)))
-        parts = [found[part] for part in range(draw.parts)]
-        x, nfe, spent, rounds = (torch.cat([getattr(one, name) for one in parts]) for name in COUNTS)
-        return Samples(x, nfe, spent, rounds, {}, parts[0].source, draw.card)
+        return replace(joined([found[part] for part in range(draw.parts)]), card=draw.card)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -142,51 +138,59 @@ class Engine:
     def _drawn(self, draw: Draw, missing: Iterator[int], what: str) -> Generator[tuple[int, Any], None, None]:
         """What workers make of parts; in the order in which they are done."""
         ray, lost, size = _ray(), 0, min(self.size, draw.parts)
-        from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError  # pyright: ignore[reportMissingImports]
+        from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
         shared, kind = ray.put(draw), ray.remote(Worker)
         share = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker, "max_restarts": 0}
         begun: dict[Any, tuple[Any, int | None]] = {}
         """What is under way: by its future, the worker and the part; None is a worker that starts."""
         again: list[int] = []
+        workers: list[Any] = []
         more, since = True, time.monotonic()
 
         def begin() -> None:
-            worker = kind.options(**share).remote(shared, self.cpus_per_worker)
-            begun[worker.begin.remote()] = worker, None
+            workers.append(kind.options(**share).remote(shared, self.cpus_per_worker))
+            begun[workers[-1].begin.remote()] = workers[-1], None
 
-        for _ in range(size):
-            begin()
-        while more or again or any(part is not None for _, part in begun.values()):
-            done, _ = ray.wait(list(begun), num_returns=1, timeout=10.0)
-            if not done:
-                waiting = all(part is None for _, part in begun.values())
-                there = f"none could start within {PATIENCE:.0f} s; the cluster has {ray.cluster_resources()}"
-                late = waiting and time.monotonic() - since > PATIENCE
-                require(not late, "workers", size, f"{there}; ask for what it has")
-                continue
-            worker, part = begun.pop(done[0])
-            since = time.monotonic()
-            try:
-                made = ray.get(done[0])
-            except RayTaskError as error:
-                raise _cause(error) from None
-            except (RayActorError, WorkerCrashedError, NodeDiedError, ObjectLostError) as error:
-                lost += 1
-                why = str(error).strip().split("\n")[0]
-                remedy = f"{lost} were lost without finishing a part ({why}); give fewer, or a smaller batch_size"
-                require(lost <= DEATHS * size, "workers", size, remedy)
-                again += [] if part is None else [part]
-                ray.kill(worker)
+        try:
+            for _ in range(size):
                 begin()
-                continue
-            following = again.pop() if again else next(missing, None)
-            more = more and (following is not None or bool(again))
-            if following is not None:
-                begun[getattr(worker, what).remote(following)] = worker, following
-            if part is not None:
-                lost = 0
-                yield part, made
+            while more or again or any(part is not None for _, part in begun.values()):
+                done, _ = ray.wait(list(begun), num_returns=1, timeout=10.0)
+                if not done:
+                    waiting = all(part is None for _, part in begun.values())
+                    there = f"none could start within {PATIENCE:.0f} s; the cluster has {ray.cluster_resources()}"
+                    late = waiting and time.monotonic() - since > PATIENCE
+                    require(not late, "workers", size, f"{there}; ask for what it has")
+                    continue
+                worker, part = begun.pop(done[0])
+                since = time.monotonic()
+                try:
+                    made = ray.get(done[0])
+                except RayTaskError as error:
+                    raise _cause(error) from None
+                except RayError as error:  # the worker is gone: killed, out of memory, or with its machine
+                    lost += 1
+                    why = str(error).strip().split("\n")[0]
+                    remedy = f"{lost} were lost without finishing a part ({why}); give fewer, or a smaller batch_size"
+                    require(lost <= DEATHS * size, "workers", size, remedy)
+                    again += [] if part is None else [part]
+                    ray.kill(worker)
+                    workers.remove(worker)
+                    begin()
+                    continue
+                following = again.pop() if again else next(missing, None)
+                more = more and following is not None
+                if following is None:
+                    workers.remove(worker)  # which ends it, and gives back what it had
+                else:
+                    begun[getattr(worker, what).remote(following)] = worker, following
+                if part is not None:
+                    lost = 0
+                    yield part, made
+        finally:
+            for worker in workers:  # an error keeps them alive for as long as somebody looks at it
+                ray.kill(worker)
 
 
 class Worker:

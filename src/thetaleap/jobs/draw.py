@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import __version__, files, sampling
 from ..core.checks import require, require_count
 from ..core.evaluation import Conditionals, Denoiser, as_model, of_samples
-from ..core.free import FREE, as_template, read_prompt
+from ..core.free import FREE, Template, check_template
 from ..core.wrapped import Wrapped
 from ..registry import AUTO, RECOMMEND, full_name
 from ..sampling import Samples
@@ -21,6 +21,7 @@ from .fingerprint import fingerprint
 
 MOST, FEWEST = 1000, 64
 """By default the samples of a part, at most, and the parts of a job, at least."""
+DECIDED = "solver='auto' decides it; leave it out, or name a solver"
 
 
 @runtime_checkable
@@ -93,16 +94,15 @@ class Draw:
         """The samples of a part, counted from the first of the job."""
         return range(part * self.size, min(self.num, (part + 1) * self.size))
 
-    def samples(self, model: Denoiser, part: int, on_step: Callable[[sampling.Moment], None] | None = None) -> Samples:
+    def samples(self, model: Denoiser, part: int) -> Samples:
         """Those of a part, by the model that `source` opened."""
         rows = self.rows(part)
         numbers = range(self.first + rows.start, self.first + rows.stop)
-        given = (
-            self.template if self.template is None or self.template.ndim == 1 else self.template[rows.start : rows.stop]
-        )
-        shaped = self.source.shaped(model, numbers)
-        how = {"template": given, "first": numbers.start, "num": len(rows), "progress": False, "on_step": on_step}
-        return sampling.sample(shaped, **self.how, **how)
+        given = self.template
+        if given is not None and given.ndim == 2:
+            given = given[rows.start : rows.stop]
+        how = {"template": given, "first": numbers.start, "num": len(rows), "progress": False}
+        return sampling.sample(self.source.shaped(model, numbers), **self.how, **how)
 
     def part(self, model: Denoiser, part: int) -> bytes:
         """A part as a Parquet file."""
@@ -133,8 +133,8 @@ def drawing(
     *,
     num: int,
     first: int = 0,
-    template: Any = None,
-    prompt: str | None = None,
+    template: Template | None = None,
+    prompt: str | Sequence[str] | None = None,
     seed: int = 0,
     size: int | None = None,
     **how: Any,
@@ -145,11 +145,13 @@ def drawing(
     require_count("num", num)
     require_count("first", first, least=0)
     opened = as_model(model)
-    table = None if template is None else as_template(opened, template)
-    if prompt is not None:
-        require(template is None, "template", template, "the prompt says what is given; give one of them")
-        table = read_prompt(opened, prompt)
+    table = sampling.given_rows(opened, template, prompt)
+    if table is not None:
+        table = check_template(table, num, opened)
+        table = table[0] if len(table) == 1 else table
     if solver == AUTO and not how.get("exact"):
+        for option in ("tolerance", "steps", "grid", "delta"):
+            require(how.get(option) is None, option, how.get(option), DECIDED)
         advice = RECOMMEND(opened, how.get("nfe"), positions=_free(table))
         solver, how = advice.solver, {**how, "nfe": advice.nfe, "grid": advice.grid}
     name = full_name(model) if isinstance(model, str) else type(model).__name__
@@ -159,7 +161,8 @@ def drawing(
     about = {"model": name, "weights": fingerprint(opened), "solver": repr(solver), **told, "seed": seed}
     about |= {"device": opened.device.type}
     how = settled(opened, {"solver": solver, "seed": seed, **how}, table)
-    prompts = None if prompt is None else [prompt] * num
+    texts = [prompt] if isinstance(prompt, str) else prompt  # one for all, or for each
+    prompts = None if texts is None else [*texts] * (num // len(texts))
     return Draw(Given(model, first), how, num, first, part_size_of(num, size), table, prompts, about)
 
 
@@ -178,5 +181,8 @@ def _free(table: Tensor | None) -> int | None:
 
 
 def _told(grid: Any) -> Any:
-    """A grid in a card."""
-    return getattr(grid, "__name__", None) or torch.as_tensor(grid).tolist()
+    """A grid in a card: its times, the name of a function, or also what that holds, where a name is not all of it."""
+    if not callable(grid):
+        return torch.as_tensor(grid).tolist()
+    name = getattr(grid, "__name__", type(grid).__name__)
+    return name if getattr(grid, "__qualname__", "") == name else f"{name} {fingerprint(grid)}"

@@ -21,8 +21,12 @@ ASIDE = ("name", "tokenizer", "pictures")
 def fingerprint(thing: Any) -> str:
     """SHA-256 of all tensors and plain values that a model, or any other `thing`, is made of: fields, modules, and what functions hold on to.
 
-    The same on every device, as tensors are taken to the CPU; another one in another precision. Of float64 the digits of
-    float32 count: oracles compute such tables, and the last bit depends on where in memory they happen to be.
+    The same on every device, as tensors are taken to the CPU; another one in another precision. Of float64 tensors the
+    digits of float32 count: oracles compute such tables, and the last bit depends on where in memory they happen to be.
+    Of a module only its weights and saved buffers count, not its code or what else it was told.
+
+    `reproduction.looks` knows a model by its answers instead, which change with its code, as kept samples must. Here
+    that would not do: answers round differently on every device, and workers must agree to the last digit.
     """
     digest = hashlib.sha256()
     for piece in _pieces(thing, set()):

@@ -14,14 +14,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from ..core.checks import require
+from ..core.checks import require, require_kind
 from ..core.storage import replacing
 from ..files import JOB, PART, Card
 
 UNLINKED = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems without links say."""
+WHICH = "give which one of how many, as in 3/16, from 1/16 to 16/16"
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,17 @@ class Shard:
     number: int = 1
     count: int = 1
 
+    def __post_init__(self) -> None:
+        require(1 <= self.number <= self.count, "shard", f"{self.number}/{self.count}", WHICH)
+
     @staticmethod
     def of(text: str | None) -> Shard:
         """``3/16`` is the third of sixteen; None is all."""
         if text is None:
             return Shard()
-        number, slash, count = text.partition("/")
-        good = slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)
-        require(bool(good), "shard", text, "give which one of how many, as in 3/16, from 1/16 to 16/16")
+        require_kind("shard", text, str, WHICH)
+        number, _, count = text.partition("/")
+        require(number.isdecimal() and count.isdecimal(), "shard", text, WHICH)
         return Shard(int(number), int(count))
 
     def parts(self, every: int) -> range:
@@ -64,7 +68,7 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             trial.write_bytes(b"only an attempt tells")
-            trial.unlink()
+            trial.unlink(missing_ok=True)  # a process that has finished the job may have tidied it away
         except OSError as error:
             with suppress(OSError):
                 trial.unlink()
@@ -111,30 +115,37 @@ class Folder:
 
     def _agree(self) -> bool:
         """Whether the folder is this job's; an error if it is another's."""
-        try:
-            held: Any = json.loads((self.path / JOB).read_bytes())
-        except FileNotFoundError:
+        held = self._held()
+        if held is None:
             strange = next((name for name in sorted(os.listdir(self.path)) if PART.fullmatch(name)), None)
-            require(strange is None, "out", str(self.path), f"holds {strange} and no {JOB}; give another folder")
-            return False
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"out={str(self.path)!r}: its {JOB} cannot be read ({error}); give another folder, or remove it"
-            ) from None
+            if strange is None:
+                return False
+            held = self._held()  # whoever wrote a part since then has put the card there before
+            require(held is not None, "out", str(self.path), f"holds {strange} and no {JOB}; give another folder")
+        assert held is not None
         own = json.loads(json.dumps(self.card))
         for name in dict.fromkeys([*held, *own]):
             remedy = f"the samples in {str(self.path)!r} were made with {held.get(name)!r}; use that, or another folder"
             require(held.get(name) == own.get(name), name, own.get(name), remedy)
         return True
 
+    def _held(self) -> Card | None:
+        """What the folder says of itself, if it does."""
+        try:
+            return dict(json.loads((self.path / JOB).read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"out={str(self.path)!r}: its {JOB} cannot be read ({error}); give another folder, or remove it"
+            ) from None
+
     def _take(self) -> None:
         """Put ``_job.json`` there, unless it is. Of several processes that do so at once, the first one's stays."""
         if self._agree():
             return
-        content, fresh = (
-            json.dumps(self.card, indent=2, ensure_ascii=False) + "\n",
-            self.path / f".{JOB}.{_chance()}.part",
-        )
+        content = json.dumps(self.card, indent=2, ensure_ascii=False) + "\n"
+        fresh = self.path / f".{JOB}.{_chance()}.part"
         try:
             _write_new(fresh, content)
             with suppress(FileExistsError):
