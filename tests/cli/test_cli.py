@@ -1,16 +1,13 @@
-"""The command line, as its users meet it."""
+"""The command line, as its users meet it: ``thetaleap sample``.
+
+Tables and help are in test_help.py, ``reproduce`` and ``demo`` in test_reproduce.py.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import json
-import os
 import re
-import sys
-from dataclasses import fields
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,16 +17,9 @@ from typer.testing import CliRunner, Result
 
 import thetaleap as tl
 from thetaleap import cli, files, sampling
-from thetaleap.cli.base import COMMANDS, command_of
-from thetaleap.cli.catalog import described
-from thetaleap.cli.completion import outline
 from thetaleap.cli.preview import PREVIEW
-from thetaleap.cli.sample import AS_NEEDED, sample
-from thetaleap.control import Method, control_of
-from thetaleap.core.processes import Masked, Uniform
-from thetaleap.core.rate_matrix import RateMatrix
+from thetaleap.cli.sample import AS_NEEDED
 from thetaleap.evaluation.choice import written
-from thetaleap.models import ADAPTERS, BUILT_IN
 from thetaleap.registry import SOLVERS
 
 
@@ -321,174 +311,3 @@ def test_errors_are_red_in_a_terminal() -> None:
     assert result.stderr.startswith("\x1b[31merror: MODEL cub3: did you mean 'cube3'? ")
     plain = re.sub(r"\x1b\[\d+m", "", result.stderr).splitlines()
     assert max(map(len, plain)) <= 50
-
-
-# --- tables and help
-
-
-def test_models() -> None:
-    head, *rows = ran("models").splitlines()
-    assert re.split(" {2,}", head.strip()) == ["model", "process", "length", "states", "what it is"]
-    there = {**BUILT_IN, **{f"{kind}:SOURCE": entry for kind, entry in ADAPTERS.items()}}
-    for row, (name, entry) in zip(rows, there.items(), strict=True):
-        if name in ADAPTERS or not entry.process:  # they come from elsewhere
-            assert re.split(" {2,}", row.strip()) == [name, entry.about]
-            continue
-        model, process = tl.load(name), tl.load(name).process
-        expected = [name, type(process).__name__, str(model.length), str(process.states), entry.about]
-        assert re.split(" {2,}", row.strip()) == expected
-
-
-def test_solvers() -> None:
-    text = ran("solvers")
-    for name, entry in SOLVERS.items():
-        solver = entry.load()
-        assert re.search(rf"^{name} .*  {re.escape(solver.when)} *$", text, re.M)
-        assert re.search(rf"^ +{re.escape(described(entry).call)} *$", text, re.M)
-    assert re.search(r"^trapezoidal +2  any ", text, re.M)
-    assert re.search(r"^first-hitting +varies  Masked ", text, re.M)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_processes_are_those_that_a_solver_accepts(name: str) -> None:
-    solver, accepted = SOLVERS[name].load()(), []
-    for process in (Masked(2), Uniform(2), RateMatrix.ring(3)):
-        with contextlib.suppress(ValueError):
-            control_of(solver).check(process, length=2)
-            accepted.append(type(process).__name__)
-    kinds = {"masked": ["Masked"], "without masks": ["Uniform", "RateMatrix"]}
-    assert accepted == kinds.get(solver.processes, ["Masked", "Uniform", "RateMatrix"])
-
-
-def test_every_solver_of_the_library_has_a_name() -> None:
-    public = {value for value in (getattr(tl, name) for name in tl.__all__) if inspect.isclass(value)}
-    solvers = {value for value in public if issubclass(value, Method)}
-    named = {entry.load() for entry in SOLVERS.values()}
-    assert named == solvers - {tl.Blocks}, "blocks are an option of all of them"
-    for solver in named:  # and its hyper-parameters are options
-        assert {field.name for field in fields(solver)} <= set(inspect.signature(sample).parameters)
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("args", ["models", "solvers", "--help", "sample --help"])
-def test_fits_the_terminal(args: str, width: int) -> None:
-    text = ran(*args.split(), COLUMNS=str(width))
-    assert max(map(len, text.splitlines())) <= width
-    assert "…" not in text
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example(command: str) -> None:
-    text = ran(command, "--help")
-    assert f"Example: thetaleap {command}" in text
-    assert command in ran("--help")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_short_for_it_too_and_shows_flags_as_flags(command: str) -> None:
-    text = ran(command, "-h")
-    assert text == ran(command, "--help")
-    options = [line.split() for line in text.splitlines() if re.match(r"│ +(\* +)?--", line)]
-    assert options
-    assert not [word for words in options for word in words[:5] if re.fullmatch(r"<\w+>", word)]
-    assert "-h" in next(words for words in options if "--help" in words)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_completion_knows_the_options(command: str) -> None:
-    """Those of the command, though it is not imported."""
-    real, light = command_of(command), outline(command)
-    spelt = {(one.param_type_name, *one.opts, getattr(one, "is_flag", False)) for one in real.params}
-    assert {(one.param_type_name, *one.opts, getattr(one, "is_flag", False)) for one in light.params} == spelt
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("sam", ["sample"]),
-        ("sample cha", ["chain64", "chain2-64"]),
-        ("sample chain64 --solv", ["--solver"]),
-        ("sample chain64 --solver a", ["auto", "adams-bashforth"]),
-        ("chat llada:x --planner low", ["low-discrepancy"]),
-        ("train x --comp", ["--compiled"]),
-    ],
-)
-def test_completion(line: str, words: list[str]) -> None:
-    asked = {"_THETALEAP_COMPLETE": "complete_bash", "COMP_WORDS": f"thetaleap {line}"}
-    assert call(**asked, COMP_CWORD=str(len(line.split()))).stdout.split() == words
-
-
-def test_help_says_whose_hyper_parameter_it_is() -> None:
-    text = ran("sample", "--help")
-    assert "For rk2, trapezoidal, exponential-trapezoidal. [default: 0.5]" in text
-    assert "For tau-leaping, rk2, trapezoidal. [default: exact]" in text
-    assert "For parallel-decoding. [default: 4.5]" in text
-
-
-def test_version() -> None:
-    assert ran("--version") == f"thetaleap {tl.__version__}\n"
-
-
-# --- reproduce and demo
-
-
-ABOUT = "a play with [brackets]"
-
-
-def act(folder: Path, **given: Any) -> SimpleNamespace:
-    """An experiment that says what it was called with."""
-    folder.mkdir(parents=True)
-    path = folder / "figure.png"
-    path.write_bytes(b"figure")
-    return SimpleNamespace(text=f"| table | of [{given}] |", files=[path])
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    module, one = ModuleType("thetaleap.reproduction"), SimpleNamespace(about=ABOUT, run=act)
-    vars(module).update(EXPERIMENTS={"toy": one, "uniformization": one}, demo=one)
-    monkeypatch.setitem(sys.modules, "thetaleap.reproduction", module)
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("play")
-@pytest.mark.parametrize(
-    ("args", "folder", "given"),
-    [
-        ("reproduce toy", "runs/toy", {"num": None, "seed": 0, "progress": None}),
-        ("reproduce toy --num 5 --seed 3 --out here/there", "here/there", {"num": 5, "seed": 3, "progress": None}),
-        ("reproduce toy --full", "runs/toy", {"num": None, "seed": 0, "progress": None, "full": True}),
-        ("demo", "runs/demo", {"seed": 0, "progress": None}),
-        ("demo --seed 3 --out there", "there", {"seed": 3, "progress": None}),
-    ],
-)
-def test_experiments(args: str, folder: str, given: dict[str, Any]) -> None:
-    assert ran(*args.split()) == f"| table | of [{given}] |\nwrote {folder}/figure.png\n"
-    assert Path(folder, "figure.png").exists()
-
-
-@pytest.mark.usefixtures("play")
-def test_experiments_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "NAME uniformisation: did you mean 'uniformization'? choose one of uniformization, toy"
-    assert failed("reproduce", "uniformisation") == message
-    Path("file").touch()
-    for command in (["reproduce", "toy"], ["demo"]):
-        for out in ("file", "file/folder"):
-            assert failed(*command, "--out", out) == f"--out {out}: 'file' is a file; give a folder"
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert failed("demo") == "--out 'runs/demo' (the default): '.' is not yours to write to; give another"
-    assert [path.name for path in Path().iterdir()] == ["file"]
-
-
-@pytest.mark.usefixtures("play")
-def test_experiments_listed() -> None:
-    head, *rows = ran("reproduce").splitlines()
-    assert re.split(" {2,}", head.strip()) == ["experiment", "what it shows"]
-    assert [re.split(" {2,}", row.strip()) for row in rows] == [["toy", ABOUT], ["uniformization", ABOUT]]
-
-
-def test_a_real_experiment(tmp_path: Path) -> None:
-    text = ran("reproduce", "uniformization", "--num", 20, "--out", tmp_path)
-    written = [Path(line.removeprefix("wrote ")) for line in text.splitlines() if line.startswith("wrote ")]
-    assert written
-    assert set(written) == set(tmp_path.iterdir())

@@ -91,6 +91,8 @@ CASES = {
     "sample chain64 --nfe 8 --top-p 2": ("--top-p 2: ", "must lie in (0, 1]"),
     "sample chain64 --nfe 8 --block 0": ("--block 0: ", "give a whole number of at least 1"),
     "sample chain64 --nfe 8 --approximate-reuse": ("--block is missing: ", "as in --block 32"),
+    "sample chain64 --nfe 8 --approximate-dual": ("--block is missing: ", "as in --block 32"),
+    "sample chain64 --nfe 8 --legacy": ("--legacy: is for sedd", "leave it out"),
     "sample chain64 --nfe 8 --labels 3": ("--labels 3: this model takes none", "leave it out"),
     "sample mnist --nfe 8 --label three": ("--label three: ", "as in 3 or 0,1,2"),
     "sample mnist --nfe 8 --labels 10": ("--labels 10: ", "0 to 9"),

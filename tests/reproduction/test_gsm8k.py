@@ -208,6 +208,8 @@ def test_errors(folder: Path, tmp_path: Path) -> None:
         gsm8k.run(tmp_path, data=data)
     with pytest.raises(ValueError, match="num=3: there are 2 questions"):
         gsm8k.run(tmp_path, data=data, num=3)
+    with pytest.raises(ValueError, match="budgets=0: give a whole number of at least 1"):
+        gsm8k.run(tmp_path, data=data, budgets=(64, 0))
     with pytest.raises(ValueError, match="there is no such file"):
         gsm8k.run(tmp_path, data=folder / "none")
     assert not list(tmp_path.iterdir())

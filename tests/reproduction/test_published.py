@@ -130,16 +130,18 @@ def test_text_without_a_ramp(tmp_path: Path) -> None:
     assert all(int(one["most_evaluations"]) <= 3 for one in rows.values())
 
 
-def test_images_with_a_ramp(tmp_path: Path) -> None:
+def test_images_with_a_ramp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In three steps, at two evaluations of the network for each that is guided."""
+    monkeypatch.setattr(settings, "RATIO", 1 / 28)
     settings.run(tmp_path, num=40, progress=False, model=stamps(one_of_each()))
     rows = text_rows(tmp_path, "legacy")
     assert [one["method"] for one in rows] == [NONE, *QUIRKS, ALL]
-    assert all(float(one["distance"]) > 0 and int(one["most_evaluations"]) <= 48 for one in rows)
+    assert all(float(one["distance"]) > 0 and int(one["most_evaluations"]) <= 14 for one in rows)
 
 
 def test_legacy_rows_of_images(tmp_path: Path) -> None:
     from thetaleap.reproduction import images
 
-    images.run(tmp_path, num=40, progress=False, model=stamps(one_of_each()), budgets=(12,), legacy=True)
+    images.run(tmp_path, num=40, progress=False, model=stamps(one_of_each()), budgets=(6,), legacy=True)
     known = [one["method"] for one in rows_of(tmp_path)]
     assert {"tau-leaping (published code)", "theta-Trapezoidal (published code)"} < set(known)

@@ -23,10 +23,10 @@ from thetaleap.reproduction.rules import (
     Evidence,
     at_least,
     below,
-    change,
     decide,
     judge,
     published,
+    rises,
     same,
     slope,
 )
@@ -130,12 +130,12 @@ def test_above() -> None:
     assert verdict(margin, study_of(("A", [6, 7, 8], 0.1), ("B", [2, 3, 4], 0.1))) == "agrees"
 
 
-def test_change() -> None:
-    for sign, rule in ((1, rule_of(change, "figure", "A")), (-1, rule_of(change, "figure", "A", rises=False))):
-        assert verdict(rule, study_of(("A", [sign * 1, 9, sign * 3], 0.1))) == "agrees"
-        assert verdict(rule, study_of(("A", [sign * 3, 9, sign * 1], 0.1))) == "differs"
-        assert verdict(rule, study_of(("A", [sign * 1, 9, sign * 3], 1.0))) == "undecided"
-    assert verdict(rule_of(change, "figure", "A"), study_of(("A", [1], 0.1))) == "undecided", "one budget"
+def test_rises() -> None:
+    rule = rule_of(rises, "figure", "A")
+    assert verdict(rule, study_of(("A", [1, 9, 3], 0.1))) == "agrees"
+    assert verdict(rule, study_of(("A", [3, 9, 1], 0.1))) == "differs"
+    assert verdict(rule, study_of(("A", [1, 9, 3], 1.0))) == "undecided"
+    assert verdict(rule, study_of(("A", [1], 0.1))) == "undecided", "one budget"
 
 
 def test_at_least() -> None:
@@ -244,8 +244,7 @@ CASES: dict[str, Callable[[], Rule]] = {
     "level": lambda: rule_of(below, "figure", "A", ["B"], matters=2.0),
     "above": lambda: rule_of(below, "figure", "A", ["B", "C"], higher=True, pool=True),
     "theta": lambda: rule_of(below, "figure", {"method": "D", "low": 0.0, "high": 0.5}, ["D"], closed=True),
-    "rises": lambda: rule_of(change, "figure", "A"),
-    "falls": lambda: rule_of(change, "figure", "A", rises=False),
+    "rises": lambda: rule_of(rises, "figure", "A"),
     "at least": lambda: rule_of(at_least, "figure", "A", 0.0),
     "not at least": lambda: rule_of(at_least, "figure", "A", 0.0, holds=False),
     "published": lambda: rule_of(published, "figure", "paper", "room", ["A"]),
@@ -284,7 +283,6 @@ TRUTHS: dict[str, tuple[dict[str, list[float]], int]] = {
     "above": ({"A": [0, 0, 0], "B": [0, 0, 0], "C": [0, 0, 0]}, 7),
     "theta": ({"D": [0, 0, 0]}, 24),
     "rises": ({"A": [0, 9, 0]}, 1),
-    "falls": ({"A": [0, 9, 0]}, 1),
     "at least": ({"A": [0, 0, 0]}, 3),
     "not at least": ({"A": [9, 0, 9]}, 1),
     "published": ({"A": [2.1, 2.1, -1.9]}, 3),

@@ -57,6 +57,16 @@ def test_paired_differences() -> None:
     assert difference("x", rows[0], few).error == pytest.approx(expected, rel=0.15), "the common ones are paired"
 
 
+def test_one_sample_tells_nothing() -> None:
+    """Its error is not known, and so nobody is ahead."""
+    sizes = torch.tensor([[1.0], [9.0]], dtype=torch.float64)
+    rows = [row(name, [8], nfe=8, x=resampled_mean(size)) for name, size in zip("AB", sizes, strict=True)]
+    assert math.isnan(difference("x", *rows).error)
+    assert compare("x", *rows) == compare("x", *rows[::-1]) == 0
+    [only] = ranking(Study.of("test", rows), "x")
+    assert (only.first, only.level, only.behind) == (["A"], ["B"], [])
+
+
 def test_shares_are_never_certain() -> None:
     sure = [row(n, num=20, x=Accuracy.of(20, 20), _x=resampled_mean(torch.ones(20).double()).again) for n in "AB"]
     assert difference("x", *sure) == Measured(0.0, 1 / 20)

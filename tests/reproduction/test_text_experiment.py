@@ -18,12 +18,13 @@ from thetaleap.evaluation.metrics.digits import digit_distance
 from thetaleap.evaluation.metrics.sequences import Measured
 from thetaleap.models.hf.masked_lm import Letters
 from thetaleap.reproduction import paper, positivity, text, theta
+from thetaleap.reproduction.methods import budgets_by_ratio, budgets_of
 from thetaleap.reproduction.pages import describe
 from thetaleap.reproduction.positivity import HALVES, Watched
 from thetaleap.reproduction.rules import Claim, Report
 from thetaleap.reproduction.study import Row, Study, compare
 from thetaleap.reproduction.study import row as made
-from thetaleap.reproduction.text import COLUMNS, LEGACY, USED, budgets_of, claims_of, critic_of, facts
+from thetaleap.reproduction.text import COLUMNS, LEGACY, USED, claims_of, critic_of, facts
 
 LAW = (0.5, 0.3, 0.15, 0.05)
 LENGTH, NUM, BUDGETS = 24, 40, (4, 9)
@@ -247,12 +248,13 @@ def test_judges_and_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "installed", lambda *names: False)
     with pytest.raises(ValueError, match=r"judge=None: say who judges the text of radd:folder: smollm2 \(a package"):
         critic_of("radd:folder", None)
-    assert budgets_of(letters(length=128), None) == [2, 4, 8, 16, 32, 64, 128]
-    assert budgets_of(letters(length=1024), None) == list(paper.NFES), "the paper's own"
-    assert budgets_of(letters(length=8), None) == [1, 2, 4, 8]
-    assert budgets_of(letters(), [9, 4, 4]) == [4, 9]
-    with pytest.raises(ValueError, match=r"budgets=\[\]: give at least one; the model has 8 positions"):
-        budgets_of(letters(length=8), [])
+    assert budgets_by_ratio(128) == [2, 4, 8, 16, 32, 64, 128]
+    assert budgets_by_ratio(1024) == list(paper.NFES), "the paper's own"
+    assert budgets_of(None, budgets_by_ratio(8)) == [1, 2, 4, 8]
+    assert budgets_of([9, 4, 4], [2]) == [4, 9]
+    for wrong, message in (([], r"budgets=\[\]: give at least one"), ([4, 0], "budgets=0: give a whole number")):
+        with pytest.raises(ValueError, match=message):
+            budgets_of(wrong, [2])
 
 
 def test_more_samples_where_methods_differ(tmp_path: Path) -> None:
@@ -363,6 +365,9 @@ def test_theta_on_images(tmp_path: Path) -> None:
         assert "entropy" not in one
         assert float(one["bias"]) == pytest.approx(wanted.bias)
     assert "on images" in report.claims[0].paper
+    other = tl.from_network(tl.Masked(3), length=4, network=lambda x, t: x, shape=(2, 2))
+    with pytest.raises(ValueError, match=r"model=\(2, 2\): give one of 10 digits, 14 x 14 pixels in 8 greys$"):
+        theta.run(tmp_path, num=47, model=other)
     with pytest.raises(ValueError, match="num=20: give a whole number of at least 40"):
         theta.run(tmp_path, num=20, model=model)
 

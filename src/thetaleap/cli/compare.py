@@ -28,7 +28,7 @@ LONG = 60
 """Seconds from which on it is said how long it will take."""
 SOLVERS = (
     "Contenders, with commas between: names of [cyan]thetaleap solvers[/], auto, exact (one position at a time, in few "
-    "rounds), or as in Python, 'Multistep(planner=LowDiscrepancy())'; or all."
+    "rounds), legacy (as published code, for sedd), or as in Python, 'Multistep(planner=LowDiscrepancy())'; or all."
 )
 REFERENCE = (
     "Samples to compare with, .parquet, .jsonl, .npy or a folder of parts, such as the reference.npy of an earlier "

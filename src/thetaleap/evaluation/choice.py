@@ -274,14 +274,14 @@ class Budget:
     """How many the sampler may write to, if not all."""
 
 
-def needs_model(name: str) -> bool:
+def needs_model(name: str | Method) -> bool:
     """Whether `choose` must see the model for this solver."""
-    return name == AUTO or name.endswith(FILE)
+    return isinstance(name, str) and (name == AUTO or name.endswith(FILE))
 
 
-def choose(model: Denoiser | None, name: str, given: Mapping[str, Any], budget: Budget) -> Choice:
+def choose(model: Denoiser | None, name: str | Method, given: Mapping[str, Any], budget: Budget) -> Choice:
     """The solver called `name`, or of a file; for "auto" the one that suits the `model` and the budget."""
-    if needs_model(name):
+    if isinstance(name, str) and needs_model(name):
         assert model is not None
         others = {"steps": budget.steps, "tolerance": budget.tolerance, "grid": budget.grid, "delta": budget.delta}
         for key, value in {**given, **others}.items():
@@ -290,7 +290,7 @@ def choose(model: Denoiser | None, name: str, given: Mapping[str, Any], budget: 
             return read_tuned(model, Path(name), budget.nfe)
         advice = recommend(model, budget.nfe, positions=budget.positions)
         return Choice(advice.solver, advice.grid, AUTO, advice.nfe, advice.reason, advice.evidence)
-    solver = build(name, given)
+    solver = build(name, given) if isinstance(name, str) else name
     if budget.tolerance is not None:
         require(budget.grid is None, "--grid", budget.grid, "the tolerance decides it; leave it out")
         return Choice(solver, None, "tolerance", budget.nfe)

@@ -14,6 +14,7 @@ from ..control.parallel import Window, one_at_a_time
 from ..core.checks import require, require_choice, require_flag
 from ..core.evaluation import Denoiser, as_model
 from ..core.fields import parameters
+from ..models.hf.raw_rates import RawRates
 from ..planners import Bernoulli, LowDiscrepancy
 from ..registry import PLANNERS, SOLVERS, Registry
 from ..solvers import Trapezoidal, Tweedie
@@ -24,6 +25,8 @@ from .yardsticks import LONGEST_EXACT, knows_itself
 BLOCKS = 4
 EXACT = "exact"
 """Not a solver: one position at a time, with the order and the window of ``sample(exact=True)``."""
+LEGACY = "legacy"
+"""`RawRates`, for SEDD alone, and so not among solvers by name."""
 SHORT = (
     *(AUTO, "tweedie", "low-discrepancy", "low-discrepancy-2d", "multistep", "exponential-trapezoidal"),
     *("trapezoidal-paper", "parallel-decoding", "semi-autoregressive"),
@@ -87,8 +90,10 @@ def contenders_of(model: Denoiser, given: Contenders | None, argument: str = "co
             return Contender(tuned.solver, tuned.grid)
         if one == EXACT:
             return Contender(EXACT)
+        if one == LEGACY:
+            return Contender(RawRates(), _suited_grid(model))
         if isinstance(one, str) and "(" not in one:
-            require_choice(argument, one, {**known, EXACT: None, **SOLVERS})
+            require_choice(argument, one, {**known, EXACT: None, LEGACY: None, **SOLVERS})
         if isinstance(one, str):
             return known[one] if one in known else Contender(parse(one, argument), _suited_grid(model))
         one = one if isinstance(one, Contender) else Contender(one, _suited_grid(model))

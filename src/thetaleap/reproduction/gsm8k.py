@@ -25,7 +25,7 @@ from ..evaluation.metrics.resampled import resampled_mean
 from ..models.hf.llm import KINDS, resized, vocabulary_of
 from ..models.network import Network
 from ..sampling import plan
-from .methods import SAFE, SEMI, fewest, pick
+from .methods import SAFE, SEMI, budgets_of, fewest, pick
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Report
 from .study import Study, ranking, row
@@ -65,7 +65,7 @@ def run(
     device: str = "cpu",
     dtype: str = "auto",
     trust_remote_code: bool = False,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] | None = None,
     new: int = NEW,
     block: int = BLOCK,
 ) -> Report:
@@ -78,7 +78,7 @@ def run(
     if data is None:
         raise ValueError("data=None: give GSM8K's test.jsonl, as in --data gsm8k/test.jsonl")
     require_count("new", new)
-    require(len(budgets) > 0, "budgets", list(budgets), "give at least one")
+    wanted = budgets_of(budgets, BUDGETS)
     questions = read_questions(data, job.num)
     kind, colon, _ = model.partition(":") if isinstance(model, str) else (model, "", "")
     good = isinstance(model, Network) or (kind in KINDS and colon != "")
@@ -87,7 +87,7 @@ def run(
     network, name = model_of(model or "", length=1, **place)
     words, prompts = vocabulary_of(network), [prompt_for(network, one.question) for one in questions]
     solvers = pick(*PAPER, size=block, stop=words.ends[0] if words.ends else None)
-    todo = list(product(solvers, sorted(set(budgets))))
+    todo = list(product(solvers, wanted))
     rows, written, kept = [], [], job.folder / "gsm8k-answers.jsonl"
     with job.bar("questions", len(todo) * len(questions)) as advance:
         for method, nfe in todo:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from .. import files
-from ..conditioning.wrappers import guided
+from ..conditioning.wrappers import Weight, guided
 from ..core.checks import finite, require
+from ..core.evaluation import Denoiser
 from ..evaluation.figures import listing
 from ..evaluation.judges.inception import fid_features
 from ..evaluation.metrics.accuracy import Accuracy
@@ -33,7 +35,7 @@ from ..evaluation.metrics.images import frechet, precision_recall, statistics
 from ..evaluation.metrics.resampled import resampled_frechet, resampled_mean
 from ..models.network import Network
 from ..sampling import Samples, sample
-from .looks import Cell, draw, fingerprint, until_decided
+from .looks import Cell, draw_by, fingerprint, until_decided
 from .methods import (
     APART,
     AUTO,
@@ -47,8 +49,8 @@ from .methods import (
     TAU,
     Led,
     budgets_by_ratio,
-    drawn_by,
-    fewest,
+    budgets_for,
+    budgets_of,
     look,
     pick,
     steps_of,
@@ -98,14 +100,17 @@ class Measure:
     real: Float64[Tensor, "n w"] | None = None
     """Features of real images, for precision and recall."""
 
+    def distances(self, features: Tensor) -> dict[str, Any]:
+        """From real images."""
+        bias = frechet(features, self.mean, self.cov).bias
+        return {"distance": resampled_frechet(features, self.mean, self.cov), "bias": bias}
+
     def figures(self, x: Tensor, labels: Int64[Tensor, " n"]) -> dict[str, Any]:
         """Those of samples that were asked to be of classes `labels`; None is what is not measured."""
         features = self.features(x)
-        distance = frechet(features, self.mean, self.cov)
         sharp = None if self.real is None else precision_recall(self.real, features)
         made = {
-            "distance": resampled_frechet(features, self.mean, self.cov),
-            "bias": distance.bias,
+            **self.distances(features),
             "accuracy": None,
             "precision": None if sharp is None else sharp.precision,
             "recall": None if sharp is None else sharp.recall,
@@ -146,38 +151,33 @@ def run(
     assert classes is not None
     assert shape is not None
     cost = 1 if guidance == 0 else 2
-    given = budgets_by_ratio(network.length, cost, 1.0 if job.full else QUARTER) if budgets is None else budgets
-    require(len(given) > 0, "budgets", list(given), "give at least one")
+    given = budgets_of(budgets, budgets_by_ratio(network.length, cost, 1.0 if job.full else QUARTER))
     measure = measure_of(network, num, reference, data, device)
     solvers = solvers_of((shape[0], shape[1]), legacy)
 
-    def told(solver: Led, first: int, count: int) -> Any:
-        """The network, guided to the classes of these samples."""
+    def led_by(solver: Led) -> Callable[[int, int], Denoiser]:
         ramps = isinstance(solver, Published) and "ramp" in solver.quirks and guidance > 0
-        return guided(network, ramp(guidance) if ramps else guidance, torch.arange(first, first + count) % classes)
+        return partial(labelled, network, ramp(guidance) if ramps else guidance)
 
-    enough = {method: fewest(told(solver, 0, 1), solver, network.length) for method, solver in solvers.items()}
     judged = QUARTER * cost * network.length if budgets is None else max(given)
     cells = [
-        Cell(m, n, num, n, judged=n <= judged + cost) for m in solvers for n in sorted(set(given)) if n >= enough[m]
+        Cell(m, n, num, n, judged=n <= judged + cost)
+        for m, solver in solvers.items()
+        for n in budgets_for(led_by(solver)(0, 1), solver, given, network.length)
+        if n is not None
     ]
-    require(len(cells) > 0, "budgets", list(given), "no method can do with so few; give more")
+    require(len(cells) > 0, "budgets", given, "no method can do with so few; give more")
     weights, last = fingerprint(network), dict[str, tuple[int, Tensor]]()
 
     def row_of(cell: Cell, num: int) -> Row:
         solver, nfe = solvers[cell.method], cell.nfe or 0
-        key = {"images": weights, "solver": repr(solver), "nfe": nfe, "guidance": guidance, "seed": job.seed}
-        manner = {"seed": job.seed, "batch_size": batch_size, "progress": False, "sampler": sampler}
-        drawn = draw(
-            job,
-            key,
-            num,
-            lambda first, count: drawn_by(told(solver, first, count), solver, nfe, first=first, num=count, **manner),
-        )
-        last[cell.method] = nfe, drawn.x
+        key, manner = {"images": weights, "guidance": guidance}, {"batch_size": batch_size, "sampler": sampler}
+        drawn = draw_by(job, key, num, led_by(solver), solver, nfe, **manner)
+        if nfe >= last.get(cell.method, (0,))[0]:  # the largest budget is shown, also where others are drawn on
+            last[cell.method] = nfe, drawn.x
         entries = {"model": name, "solver": repr(solver), "nfe": nfe, "ratio": nfe / cost / network.length}
         entries |= {"network": float(drawn.spent.double().mean())}
-        entries |= {"steps": steps_of(told(solver, 0, 1), solver, nfe), "kind": look(cell.method).kind}
+        entries |= {"steps": steps_of(led_by(solver)(0, 1), solver, nfe), "kind": look(cell.method).kind}
         return row(cell.method, drawn.nfe.tolist(), **entries, **measure.figures(drawn.x, torch.arange(num) % classes))
 
     settings = {"model": name, "weights": weights, "distance": measure.name, "num": num, "guidance": guidance}
@@ -205,6 +205,12 @@ def takeaway(study: Study, name: str) -> str:
     parts = [f"nearer at {listing(ahead)}"] if ahead else []
     parts += [f"further at {listing(behind)}"] if behind else []
     return f"{name}: {AUTO} is {' and '.join(parts) or 'indistinguishable'} {'than' if parts else 'from'} {THIRD}"
+
+
+def labelled(network: Network, weight: Weight, first: int, count: int) -> Denoiser:
+    """The network, guided to the classes of these samples; as it is, where it takes none."""
+    classes = network.classes
+    return network if classes is None else guided(network, weight, torch.arange(first, first + count) % classes)
 
 
 def solvers_of(shape: tuple[int, int], legacy: bool = False) -> dict[str, Led]:
@@ -240,15 +246,20 @@ def measure_of(
 
         mean, cov, real = read_reference(reference, device)
         return Measure("FID", features, mean, cov, real=None if real is None or len(real) < num else real[:num])
+    made = measure_of_digits(model, ", or a maskgit: model with its --vqgan")
+    require(reference is None, "reference", str(reference), "is for FID; digits have their own")
+    return made if data is None else replace(made, real=digit_features(_digits(data, num)))
+
+
+def measure_of_digits(model: Network, otherwise: str = "") -> Measure:
+    """The classifier of digits, for models of such images as it takes; an error names these, or what to do `otherwise`."""
     known = judge()
     side, levels = known.module.side, known.module.levels
-    fits = model.shape == (side, side) and model.process.states == levels and model.classes == DIGITS
+    fits = model.shape == (side, side) and model.process.states == levels and model.classes in (None, DIGITS)
     size = f"{side} x {side} pixels in {levels} greys"
-    require(fits, "model", model.shape, f"give one of {DIGITS} digits, {size}, or a maskgit: model with its --vqgan")
-    require(reference is None, "reference", str(reference), "is for FID; digits have their own")
-    real = None if data is None else digit_features(_digits(data, levels, side, num))
+    require(fits, "model", model.shape, f"give one of {DIGITS} digits, {size}{otherwise}")
     title = "squared Fréchet distance on the digit classifier's features"
-    return Measure(title, digit_features, known.mean, known.cov, digit_labels, real)
+    return Measure(title, digit_features, known.mean, known.cov, digit_labels)
 
 
 def read_reference(
@@ -282,11 +293,11 @@ def _image(path: Path) -> Tensor:
     return colours.permute(2, 0, 1).unsqueeze(0).float()
 
 
-def _digits(path: Path, levels: int, side: int, num: int) -> Int64[Tensor, "n d"]:
+def _digits(path: Path, num: int) -> Int64[Tensor, "n d"]:
     """As many real images as there are samples, as precision and recall depend on the number."""
     from ..training.data import read_corpus
 
-    images = read_corpus(path, levels=levels, side=side).tokens
+    images = read_corpus(path, levels=judge().module.levels, side=judge().module.side).tokens
     require(len(images) >= num, "num", num, f"there are but {len(images)} images in {path.name}; give at most as many")
     return images[:num]
 

@@ -29,7 +29,8 @@ from .. import __version__
 from ..core.evaluation import Denoiser
 from ..core.free import FREE
 from ..core.storage import replacing
-from ..sampling import Samples
+from ..sampling import Samples, joined
+from .methods import Led, drawn_by
 from .pages import Job
 from .rules import Claim
 from .study import Row, Study
@@ -95,36 +96,44 @@ def until_decided(
 # --- what was drawn
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """Samples, as far as measurements need them."""
-
-    x: Int64[Tensor, "num d"]
-    nfe: Int64[Tensor, " num"]
-    spent: Int64[Tensor, " num"]
-    rounds: Int64[Tensor, " num"]
-
-    @property
-    def num(self) -> int:
-        return len(self.x)
-
-
 COLUMNS = ("x", "nfe", "spent", "rounds")
 
 
-def draw(job: Job, told: Mapping[str, Any], num: int, make: Callable[[int, int], Samples]) -> Drawn:
+def draw_by(
+    job: Job,
+    known: Mapping[str, Any],
+    num: int,
+    model: Callable[[int, int], Denoiser],
+    solver: Led,
+    nfe: int | None,
+    *,
+    template: Int64[Tensor, "num d"] | None = None,
+    **manner: Any,
+) -> Samples:
+    """`num` samples by a method, see `draw` and `drawn_by`; ``model(from, how many)`` is the one for some of them.
+
+    `known` is what they depend on beside the solver, its budget and the seed.
+    """
+
+    def make(first: int, count: int) -> Samples:
+        given = None if template is None else template[first : first + count]
+        how = {"first": first, "num": count, "seed": job.seed, "template": given, "progress": False}
+        return drawn_by(model(first, count), solver, nfe, **how, **manner)
+
+    return draw(job, {**known, "solver": repr(solver), "nfe": nfe, "seed": job.seed}, num, make)
+
+
+def draw(job: Job, told: Mapping[str, Any], num: int, make: Callable[[int, int], Samples]) -> Samples:
     """`num` samples: those in a file, if the job keeps files, and fresh ones, ``make(from, how many)``.
 
     `told` is all that the samples depend on, the model by its `fingerprint`: another is another file.
     """
     path = None if not job.full else job.folder / "draws" / f"{digest({**told, 'version': __version__})}.npz"
     have = _read(path) if path is not None and path.is_file() else None
-    while have is None or have.num < num:
-        start = 0 if have is None else have.num
+    while have is None or len(have.x) < num:
+        start = 0 if have is None else len(have.x)
         fresh = make(start, min(AT_ONCE if path else num, num - start))
-        new = Drawn(*(getattr(fresh, name).cpu() for name in COLUMNS))
-        parts = [new] if have is None else [have, new]
-        have = Drawn(*(torch.cat([getattr(one, name) for one in parts]) for name in COLUMNS))
+        have = fresh if have is None else joined([have, fresh])
         if path is not None:
             _write(path, have)
     return replace(have, **{name: getattr(have, name)[:num] for name in COLUMNS})
@@ -139,6 +148,9 @@ def fingerprint(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> st
     """A name for a model by what it says of one noisy sequence, to five digits: other weights say something else.
 
     The sequence is a template, of which the free positions are noise; by default a third of the positions are given.
+
+    `jobs.fingerprint` is a hash of the weights instead, the same on every device. It would not do here: samples are kept
+    between runs, and must be drawn anew also where the code of a network has changed.
     """
     states, place = model.process.states, torch.arange(model.length)
     x = torch.where(place % 3 == 0, place % states, FREE) if given is None else given
@@ -151,12 +163,13 @@ def fingerprint(model: Denoiser, given: Int64[Tensor, " d"] | None = None) -> st
     return digest({"says": [f"{value:.5g}" for value in likely.mean(1).tolist()]})[:12]
 
 
-def _read(path: Path) -> Drawn:
+def _read(path: Path) -> Samples:
     with np.load(path, allow_pickle=False) as arrays:
-        return Drawn(*(torch.from_numpy(arrays[name].astype(np.int64)) for name in COLUMNS))
+        x, nfe, spent, rounds = (torch.from_numpy(arrays[name].astype(np.int64)) for name in COLUMNS)
+    return Samples(x, nfe, spent, rounds, {})
 
 
-def _write(path: Path, drawn: Drawn) -> None:
+def _write(path: Path, drawn: Samples) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **{name: getattr(drawn, name).numpy().astype(np.int32) for name in COLUMNS})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from ..control import Blocks, ParallelDecoding, SemiAutoregressive, control_of
 from ..control import Method as Solvers
+from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser
 from ..core.wrapped import cost_of
 from ..planners import FixedCount, LowDiscrepancy
@@ -121,6 +122,27 @@ def pick(
 def budgets_by_ratio(positions: int, cost: int = 1, most: float = 1.0) -> list[int]:
     """Evaluations for `RATIOS` of so many positions, up to `most`; each counts `cost`, two with guidance."""
     return sorted({cost * max(1, round(ratio * positions)) for ratio in RATIOS if ratio <= most})
+
+
+def two_stage_budget(ratio: float, positions: int) -> int:
+    """Evaluations for a ratio, and at least what a step of two stages and a finish take."""
+    return max(3, round(ratio * positions))
+
+
+def budgets_of(given: Sequence[int] | None, usual: Sequence[int]) -> list[int]:
+    """Those `given`, in order, or the `usual` ones."""
+    found = sorted(set(usual if given is None else given))
+    require(len(found) > 0, "budgets", found, "give at least one")
+    for nfe in found:
+        require_count("budgets", nfe)
+    return found
+
+
+def budgets_for(model: Denoiser, solver: Led, budgets: Sequence[int], positions: int) -> list[int | None]:
+    """Those that are enough for so many positions; None for a solver that takes what it needs."""
+    if not takes_budget(solver):
+        return [None]
+    return [nfe for nfe in budgets if nfe >= fewest(model, solver, positions)]
 
 
 def takes_budget(solver: Led) -> bool:

@@ -200,7 +200,6 @@ class Panel:
     figure: str
     label: str
     scale: float = 1.0
-    title: str = ""
     log: bool = False
     by: str = "nfe"
     points: str | None = None
@@ -240,7 +239,6 @@ class Panel:
             panel.annotate(f"slope {self.slope:g}", (middle, top), color="0.45", fontsize=8, va="bottom")
         figures.budget_axis(panel, ticks, AXES[self.by])
         panel.set_ylabel(self.label)
-        panel.set_title(self.title, fontsize=10)
         if self.log:
             panel.set_yscale("log")
         figures.direct_labels(panel, ends, colours)

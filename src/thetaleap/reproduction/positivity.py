@@ -28,11 +28,11 @@ from ..solvers import Solver, Trapezoidal
 from ..solvers.base import Step
 from . import paper
 from .looks import fingerprint
-from .methods import MINE, RK
+from .methods import MINE, RK, budgets_by_ratio, budgets_of
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
 from .study import Row, Study, row
-from .text import MODEL, budgets_of
+from .text import MODEL
 
 NUM, FOLD = 8, 8
 """Samples of a row, and how many times as many with ``--full``."""
@@ -90,7 +90,8 @@ def run(
     By default 8 samples of each row, at least 2, and with ``full`` 64; the paper's budgets: 1/32 to 1 evaluation for each position.
     """
     num, (network, name) = (job.num or NUM) * (FOLD if job.full else 1), model_of(model, device=device, dtype=dtype)
-    wanted = [n for n in budgets_of(network, budgets) if budgets is not None or n >= max(3, network.length / 32)]
+    usual = [n for n in budgets_by_ratio(network.length) if n >= max(3, network.length / 32)]
+    wanted = budgets_of(budgets, usual)
     rows = []
     with job.bar("evaluations", len(SOLVERS) * sum(wanted)) as advance:
         for (method, solver), nfe in product(SOLVERS.items(), wanted):

@@ -7,30 +7,27 @@ alone, and with all; images with guidance 3. All rows draw with the same seed, s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ..conditioning.wrappers import guided
 from ..core.checks import require
 from ..core.evaluation import Denoiser
+from ..core.wrapped import cost_of
 from ..evaluation.figures import headline, listing, panels
 from ..evaluation.judges.causal import Critic
 from ..models.network import Network
-from .images import GUIDANCE, measure_of
-from .looks import Cell, draw, fingerprint, until_decided
-from .methods import drawn_by
-from .pages import Job, experiment, model_of, publish
+from .images import GUIDANCE, labelled
+from .looks import Cell, draw_by, fingerprint, until_decided
+from .methods import two_stage_budget
+from .pages import Job, experiment, publish
 from .published import QUIRKS, Published, ramp
 from .rules import Report
 from .study import UNUSUAL, Row, Study, difference, row
-from .text import critic_of, figures_of, texts_of
+from .subjects import Subject, subjects_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODELS = ("shakespeare", "mnist")
 RATIO = 1 / 8
 NUM, FOLD = 64, 16
 """Samples of a row, and how many times as many with ``--full``."""
@@ -44,23 +41,11 @@ ABOUT = {
     "half": "rates in half precision",
 }
 FIGURES = {"bits": "bits per token", "entropy": "unigram entropy, bits", "distance": "Fréchet distance"}
+KEPT = ("perplexity", *FIGURES)
 COLUMNS = {
-    "perplexity": ("perplexity", 1.0, 1),
-    "entropy": ("entropy", 1.0, 1),
-    "distance": ("distance", 1.0, 1),
+    **{name: (name, 1.0, 1) for name in ("perplexity", "entropy", "distance")},
     **{f"change in {label}": (f"change_{name}", 1.0, 3) for name, label in FIGURES.items()},
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A model, and how it is measured."""
-
-    name: str
-    quirks: tuple[str, ...]
-    nfe: int
-    told: Callable[[Published, int, int], Denoiser]
-    measure: Callable[[torch.Tensor], dict[str, Any]]
 
 
 @experiment(least=40)
@@ -76,26 +61,27 @@ def run(
     By default on both models, 64 samples of each row, and with ``full`` 1024.
     """
     num = (job.num or NUM) * (FOLD if job.full else 1)
-    found = [model_of(one, device=device) for one in (MODELS if model is None else [model])]
-    subjects = [subject_of(network, name, num, judge, device) for network, name in found]
+    subjects = subjects_of(model, judge, device)
+    for one in subjects:
+        masked = one.network.process.mask is not None
+        require(masked, "model", one.name, "published code is for masked models; give one")
+    weights = {one.name: fingerprint(led_by(one, Published())(0, 1)) for one in subjects}
+    costs = {one.name: cost_of(led_by(one, Published())(0, 1)) for one in subjects}
+    budgets = {one.name: costs[one.name] * two_stage_budget(RATIO, one.network.length) for one in subjects}
     rows: list[Row] = []
     for one in subjects:
-        cases = {NONE: (), **{name: (name,) for name in one.quirks}, ALL: one.quirks}
-        weights = fingerprint(one.told(Published(), 0, 1))
+        quirks = tuple(name for name in QUIRKS if name != "ramp" or one.network.classes is not None)
+        cases = {NONE: (), **{name: (name,) for name in quirks}, ALL: quirks}
 
-        def row_of(cell: Cell, num: int, one: Subject = one, cases: Any = cases, weights: str = weights) -> Row:
+        def row_of(cell: Cell, num: int, one: Subject = one, cases: Any = cases) -> Row:
             solver = Published("trapezoidal", cases[cell.method])
-            told = {"legacy": weights, "solver": repr(solver), "nfe": cell.nfe, "seed": job.seed}
-            manner = {"seed": job.seed, "batch_size": batch_size, "progress": False}
-
-            def make(first: int, count: int) -> Any:
-                return drawn_by(one.told(solver, first, count), solver, cell.nfe, first=first, num=count, **manner)
-
-            drawn = draw(job, told, num, make)
+            key, model = {"legacy": weights[one.name]}, led_by(one, solver)
+            drawn = draw_by(job, key, num, model, solver, cell.nfe, batch_size=batch_size)
             entries = {"model": one.name, "solver": repr(solver), "nfe": cell.nfe, "about": ABOUT.get(cell.method)}
-            return row(cell.method, drawn.nfe.tolist(), **entries, **one.measure(drawn.x))
+            figures = {name: value for name, value in one.measure(drawn.x).items() if name in KEPT}
+            return row(cell.method, drawn.nfe.tolist(), **entries, **figures)
 
-        cells = [Cell(name, one.nfe, num, one.nfe) for name in cases]
+        cells = [Cell(name, budgets[one.name], num, budgets[one.name]) for name in cases]
         study, _ = until_decided(job, "legacy", cells, row_of, lambda study: [])
         base = study.rows[0]
         for each in study.rows[1:]:
@@ -104,35 +90,14 @@ def run(
             each.update({f"change_{name}_se": gap.error for name, gap in gaps.items()})
         rows += study.rows
     study = Study.of("legacy", rows)
-    settings = {"num": num, "models": {one.name: one.nfe for one in subjects}, "guidance": GUIDANCE, "theta": 0.5}
-    settings |= {"weights": {one.name: fingerprint(one.told(Published(), 0, 1)) for one in subjects}}
+    settings = {"num": num, "models": budgets, "guidance": GUIDANCE, "theta": 0.5, "weights": weights}
     words = {"columns": COLUMNS, "effects": effects(study), "about": ABOUT}
     return publish(job, "legacy", study, settings, [], drawing(study), **words)
 
 
-def subject_of(network: Network, name: str, num: int, judge: str | Critic | None, device: str) -> Subject:
-    """Images have guidance, and so a ramp of it."""
-    require(network.process.mask is not None, "model", name, "published code is for masked models; give one")
-    nfe = max(3, round(RATIO * network.length))
-    classes = network.classes
-    if classes is not None and network.shape is not None:
-        measure = measure_of(network, num, None, None, device)
-
-        def told(solver: Published, first: int, count: int) -> Denoiser:
-            weight = ramp(GUIDANCE) if "ramp" in solver.quirks else GUIDANCE
-            return guided(network, weight, torch.arange(first, first + count) % classes)
-
-        def distance(x: torch.Tensor) -> dict[str, Any]:
-            return {"distance": measure.figures(x, torch.arange(len(x)) % classes)["distance"]}
-
-        return Subject(name, QUIRKS, 2 * nfe, told, distance)
-    critic, quirks = critic_of(name, judge, device), tuple(one for one in QUIRKS if one != "ramp")
-
-    def quality(x: torch.Tensor) -> dict[str, Any]:
-        made = figures_of(critic, texts_of(network, x))
-        return {key: made[key] for key in ("perplexity", "bits", "entropy")}
-
-    return Subject(name, quirks, nfe, lambda solver, first, count: network, quality)
+def led_by(one: Subject, solver: Published) -> Callable[[int, int], Denoiser]:
+    """The model for some samples; of images with guidance, and so maybe a ramp of it."""
+    return partial(labelled, one.network, ramp(GUIDANCE) if "ramp" in solver.quirks else GUIDANCE)
 
 
 def effects(study: Study) -> list[str]:

@@ -104,13 +104,14 @@ def difference(figure: str, one: Row, *others: Row) -> Measured:
 
 
 def compare(figure: str, one: Row, other: Row) -> int:
-    """-1 if the figure is lower for `one`, 1 if it is higher, 0 if the two are indistinguishable: `UNUSUAL` standard
-    errors of the difference apart. Shares without resamples have intervals, which must not overlap."""
+    """-1 if the figure is lower for `one`, 1 if it is higher, 0 if the two are indistinguishable: not `UNUSUAL` standard
+    errors of the difference apart, or of an error that one sample does not tell. Shares without resamples have
+    intervals, which must not overlap."""
     paired = one.get(f"_{figure}") is not None and other.get(f"_{figure}") is not None
     if one.get(f"{figure}_low") is not None and not paired:
         return int(one[f"{figure}_low"] > other[f"{figure}_high"]) - int(one[f"{figure}_high"] < other[f"{figure}_low"])
     gap = difference(figure, one, other)
-    return 0 if abs(gap.value) <= UNUSUAL * gap.error else -1 if gap.value < 0 else 1
+    return (-1 if gap.value < 0 else 1) if abs(gap.value) > UNUSUAL * gap.error else 0
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.resampled import resampled_mean
 from ..models.network import Network
 from ..training.sums import END, LENGTH, WORDS, Problem, encoded, problems, result_of
-from .looks import Cell, draw, fingerprint, until_decided
+from .looks import Cell, draw_by, fingerprint, until_decided
 from .methods import (
     AUTO,
     CORRECTED,
@@ -33,12 +33,11 @@ from .methods import (
     TWEEDIE,
     Led,
     budgets_by_ratio,
-    drawn_by,
-    fewest,
+    budgets_for,
+    budgets_of,
     look,
     pick,
     steps_of,
-    takes_budget,
 )
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report, judge
@@ -80,22 +79,16 @@ def run(
     first = questions(problems(few, held_out=True), network.length)
     free = (first == FREE).sum(1)
     usual, most = round(float(free.double().mean())), int(free.max())
-    given = sorted(set(budgets_by_ratio(usual) if budgets is None else budgets))
-    require(min(given, default=0) > 0, "budgets", given, "give at least one, of at least 1")
+    given = budgets_of(budgets, budgets_by_ratio(usual))
     cells = [Cell(m, n, few, n or usual) for m in SOLVERS for n in budgets_for(network, SOLVERS[m], given, most)]
     weights, written = fingerprint(network, first[0]), dict[Cell, list[Row]]()
 
     def measure(cell: Cell, num: int) -> Row:
         asked, solver = problems(num, held_out=True), SOLVERS[cell.method]
         template = questions(asked, network.length)
-        told = {"sums": weights, "solver": repr(solver), "nfe": cell.nfe, "seed": job.seed, "temperature": temperature}
-        manner = {"seed": job.seed, "batch_size": batch_size, "progress": False}
-
-        def make(first: int, count: int) -> Any:
-            some = template[first : first + count]
-            return drawn_by(shaped, solver, cell.nfe, first=first, num=count, template=some, **manner)
-
-        drawn, lengths = draw(job, told, num, make), (template == FREE).sum(1)
+        key, manner = {"sums": weights, "temperature": temperature}, {"batch_size": batch_size, "template": template}
+        drawn = draw_by(job, key, num, lambda first, count: shaped, solver, cell.nfe, **manner)
+        lengths = (template == FREE).sum(1)
         texts = [answer_of(network, tokens, int(n)) for tokens, n in zip(drawn.x, lengths, strict=True)]
         pairs = list(zip(asked, texts, strict=True))
         right = torch.tensor([result_of(text) == one.result for one, text in pairs], dtype=torch.float64)
@@ -140,13 +133,6 @@ def answer_of(model: Network, tokens: Int64[Tensor, " d"], free: int) -> str:
     """What is written in the last `free` positions, up to the first end."""
     said = tokens[len(tokens) - free :].tolist()
     return model.tokenizer.decode(said[: said.index(STOP)] if STOP in said else said)
-
-
-def budgets_for(model: Network, solver: Led, budgets: Sequence[int], free: int) -> list[int | None]:
-    """Those that are enough; None for a solver that takes what it needs."""
-    if not takes_budget(solver):
-        return [None]
-    return [nfe for nfe in budgets if nfe >= fewest(model, solver, free)]
 
 
 def _model(model: str | Network) -> tuple[Network, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.checks import require, require_count
+from ..core.checks import require
 from ..core.storage import installed
 from ..evaluation.figures import write_lines
 from ..evaluation.judges import ngram
@@ -27,7 +27,7 @@ from ..evaluation.metrics.text import entropies
 from ..models.network import Network
 from ..sampling import Samples, sample
 from . import paper
-from .looks import Cell, draw, fingerprint, until_decided
+from .looks import Cell, draw_by, fingerprint, until_decided
 from .methods import (
     APART,
     AUTO,
@@ -45,11 +45,10 @@ from .methods import (
     TAU,
     TWEEDIE,
     budgets_by_ratio,
-    drawn_by,
-    fewest,
+    budgets_for,
+    budgets_of,
     fits,
     pick,
-    takes_budget,
 )
 from .pages import Job, Panel, chart, experiment, model_of, publish
 from .rules import Claim, Report
@@ -103,7 +102,7 @@ def run(
     """
     network, name = model_of(model, device=device, dtype=dtype)
     critic = critic_of(name, judge, device)
-    wanted = budgets_of(network, budgets)
+    wanted = budgets_of(budgets, budgets_by_ratio(network.length))
     require(network.process.mask is not None or not legacy, "legacy", legacy, "is for masked models; leave it out")
     block = math.ceil(network.length / min(BLOCKS, wanted[0]))
     solvers = pick(*USED, *(LEGACY if legacy else ()), block=block, redraw=max(1, network.length // 16))
@@ -111,24 +110,15 @@ def run(
     cells = [
         Cell(m, n, job.num or samples_of(n), n or network.length)
         for m in known
-        for n in (
-            [n for n in wanted if n >= fewest(network, solvers[m], network.length)]
-            if takes_budget(solvers[m])
-            else [None]
-        )
+        for n in budgets_for(network, solvers[m], wanted, network.length)
     ]
     weights, kept = fingerprint(network), dict[Cell, list[Row]]()
 
     def measure(cell: Cell, num: int) -> Row:
         solver, delta = solvers[cell.method], METHODS[cell.method].delta
-        told = {"text": weights, "solver": repr(solver), "nfe": cell.nfe, "delta": delta, "seed": job.seed}
-        manner = {"seed": job.seed, "batch_size": batch_size, "progress": False, "sampler": sampler}
-        drawn = draw(
-            job,
-            told,
-            num,
-            lambda first, count: drawn_by(network, solver, cell.nfe, delta, first=first, num=count, **manner),
-        )
+        manner = {"delta": delta, "batch_size": batch_size, "sampler": sampler}
+        key = {"text": weights, "delta": delta}
+        drawn = draw_by(job, key, num, lambda first, count: network, solver, cell.nfe, **manner)
         texts = texts_of(network, drawn.x)
         kept[cell] = [{"method": cell.method, "nfe": cell.nfe, "text": text} for text in texts[:SHOWN]]
         # after each, as the next may take hours
@@ -165,15 +155,6 @@ def critic_of(model: str, given: str | Critic | None, device: str = "cpu") -> Cr
         names = f"{SMOLLM2} (a package to install), {', '.join(NAMES)}, a hub id or a folder"
         raise ValueError(f"judge=None: say who judges the text of {model}: {names}")
     return judge(given, device=device) if isinstance(given, str) else given
-
-
-def budgets_of(model: Network, given: Sequence[int] | None) -> list[int]:
-    """Those given, in order; or the paper's, by evaluations per position."""
-    found = sorted(set(given)) if given is not None else budgets_by_ratio(model.length)
-    require(len(found) > 0, "budgets", given, f"give at least one; the model has {model.length} positions")
-    for nfe in found:
-        require_count("budgets", nfe)
-    return found
 
 
 def texts_of(model: Network, x: torch.Tensor) -> list[str]:

@@ -7,36 +7,28 @@ and at most one event at a position in a step (rule "reject").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from ..conditioning.wrappers import guided
 from ..core.checks import require, require_count, require_number
-from ..core.evaluation import Denoiser
 from ..evaluation.figures import direct_labels, headline, panels
 from ..evaluation.judges.causal import Critic
-from ..evaluation.metrics.digits import digit_features
-from ..evaluation.metrics.digits import judge as digit_judge
-from ..evaluation.metrics.images import frechet
-from ..evaluation.metrics.resampled import resampled_frechet
 from ..models.network import Network
-from ..sampling import DELTA, sample
-from .looks import Cell, draw, fingerprint, until_decided
-from .methods import METHODS, MINE, RK, pick
-from .pages import Job, experiment, model_of, publish
+from ..sampling import DELTA
+from .images import labelled
+from .looks import Cell, draw_by, fingerprint, until_decided
+from .methods import METHODS, MINE, RK, budgets_of, pick, two_stage_budget
+from .pages import Job, experiment, publish
 from .rules import Claim, Report
 from .rules import judge as judged
 from .study import Row, Study, row
-from .text import critic_of, figures_of, texts_of
+from .subjects import Subject, subjects_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODELS = ("shakespeare", "mnist")
 THETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0)
 RATIOS = (1 / 16, 1 / 8)
 """Evaluations per position."""
@@ -48,20 +40,6 @@ LEAST = {"bits": 2, "distance": 40}
 BEST = {RK: (0.15, 0.4), MINE: (0.3, 0.5)}
 """Where the paper has the best theta: for theta-RK-2 on images, for theta-Trapezoidal on text and images."""
 COLUMNS = {name: (name, 1.0, 1) for name in ("perplexity", "entropy", "distance", "bias")}
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A model, and how it is measured: by `figure`, lower is better."""
-
-    name: str
-    figure: str
-    by: str
-    told: Callable[[int, int], Denoiser]
-    """The model for samples from a number on."""
-    measure: Callable[[torch.Tensor], dict[str, Any]]
-    num: int
-    budgets: list[int]
 
 
 @experiment()
@@ -84,71 +62,37 @@ def run(
         require_number("theta", theta, 0, 1, closed="high")
     order = sorted(set(thetas))
     require(len(order) >= 2, "thetas", list(thetas), "give two or more")
-    place = {"device": device, "dtype": dtype}
-    found = [model_of(one, **place) for one in (MODELS if model is None else [model])]
-    subjects = [subject_of(network, name, job.num, judge, budgets, device) for network, name in found]
+    subjects = subjects_of(model, judge, device, dtype)
+    nums = {one.name: NUMS[one.figure] if job.num is None else job.num for one in subjects}
+    for one in subjects:
+        require_count("num", nums[one.name], least=LEAST[one.figure])
+    wanted = {
+        one.name: budgets_of(budgets, [two_stage_budget(ratio, one.network.length) for ratio in RATIOS])
+        for one in subjects
+    }
+    weights = {one.name: fingerprint(labelled(one.network, 0.0, 0, 1)) for one in subjects}
     cases = [(method, theta) for method in BEST for theta in order if theta < 1 or method == RK]
-    manner = {"seed": job.seed, "batch_size": batch_size, "delta": DELTA, "progress": False}
     rows, claims = [], []
     for one in subjects:
-        weights = fingerprint(one.told(0, 1))
 
-        def row_of(cell: Cell, num: int, one: Subject = one, weights: str = weights) -> Row:
+        def row_of(cell: Cell, num: int, one: Subject = one) -> Row:
             solver = pick(cell.method, theta=cell.theta or 0.5)[cell.method]
-            told = {"theta": weights, "solver": repr(solver), "nfe": cell.nfe, "seed": job.seed}
-            drawn = draw(
-                job,
-                told,
-                num,
-                lambda first, count: sample(
-                    one.told(first, count), solver, nfe=cell.nfe, first=first, num=count, **manner
-                ),
-            )
+            key, manner = {"theta": weights[one.name]}, {"delta": DELTA, "batch_size": batch_size}
+            drawn = draw_by(job, key, num, partial(labelled, one.network, 0.0), solver, cell.nfe, **manner)
             entries = {"model": one.name, "solver": repr(solver), "theta": cell.theta, "nfe": cell.nfe}
             return row(cell.method, drawn.nfe.tolist(), **entries, **one.measure(drawn.x))
 
-        cells = [Cell(m, nfe, one.num, nfe, theta) for (m, theta), nfe in product(cases, one.budgets)]
-        study, found = until_decided(
-            job, "theta", cells, row_of, lambda s, one=one: claims_of(s, {one.name: one.figure})
-        )
+        def judged_by(study: Study, one: Subject = one) -> list[Claim]:
+            return claims_of(study, {one.name: one.figure})
+
+        cells = [Cell(m, nfe, nums[one.name], nfe, theta) for (m, theta), nfe in product(cases, wanted[one.name])]
+        study, made = until_decided(job, "theta", cells, row_of, judged_by)
         rows += study.rows
-        claims += found
+        claims += made
     study, figures = Study.of("theta", rows), {s.name: s.figure for s in subjects}
-    told = {s.name: {"figure": s.figure, "by": s.by, "num": s.num, "budgets": s.budgets} for s in subjects}
-    settings = {"thetas": order, "models": told, "weights": {s.name: fingerprint(s.told(0, 1)) for s in subjects}}
+    told = {s.name: {"figure": s.figure, "by": s.by, "num": nums[s.name], "budgets": wanted[s.name]} for s in subjects}
+    settings = {"thetas": order, "models": told, "weights": weights}
     return publish(job, "theta", study, settings, claims, drawing(study, figures, claims), columns=COLUMNS)
-
-
-def subject_of(
-    network: Network, name: str, num: int | None, judge: str | Critic | None, budgets: Sequence[int] | None, device: str
-) -> Subject:
-    """What to measure of a model: those whose positions lie in the plane are of images."""
-    image = network.shape is not None and len(network.shape) == 2
-    figure = "distance" if image else "bits"
-    num = NUMS[figure] if num is None else num
-    require_count("num", num, least=LEAST[figure])
-    usual = {max(3, round(ratio * network.length)) for ratio in RATIOS}
-    wanted = sorted(usual if budgets is None else set(budgets))
-    require(len(wanted) > 0, "budgets", wanted, "give at least one")
-    if image:
-
-        def told(first: int, count: int) -> Denoiser:
-            classes = network.classes
-            return network if classes is None else guided(network, 0.0, torch.arange(first, first + count) % classes)
-
-        return Subject(name, figure, "a classifier of digits", told, _distance, num, wanted)
-    critic = critic_of(name, judge, device)
-
-    def measure(x: torch.Tensor) -> dict[str, Any]:
-        return figures_of(critic, texts_of(network, x))
-
-    return Subject(name, figure, critic.name, lambda first, count: network, measure, num, wanted)
-
-
-def _distance(x: torch.Tensor) -> dict[str, Any]:
-    known, features = digit_judge(), digit_features(x)
-    bias = frechet(features, known.mean, known.cov).bias
-    return {"distance": resampled_frechet(features, known.mean, known.cov), "bias": bias}
 
 
 def claims_of(study: Study, figures: dict[str, str]) -> list[Claim]:
