@@ -26,6 +26,7 @@ FLAGS = (
 PATIENCE = 120
 """Seconds to wait for anything, on a machine that has other work."""
 LEAVING = ("console: AbortError: signal is aborted", "console: Unexpected error Connection errored out")
+"""What gradio's page says of its own stream, which it closes before another page comes."""
 PICTURES = {
     "studio.png": (1440, "?tab=watch&model=shakespeare&nfe=32&seed=4&template=KING+RICHARD:%0A"),
     "studio-truth.png": (1440, "?tab=truth"),
@@ -111,10 +112,11 @@ class Visit:
         return "\n".join(self.page.locator(".tl-code:visible .cm-line").all_inner_texts()).replace("\u200b", "")
 
     def go(self, url: str) -> None:
-        """Another page. What gradio says of connections that end with the old one is no complaint."""
-        self.page.goto(url)
+        """Another page. What gradio says while it cuts the connections of the old one is no complaint."""
+        before = len(self.complaints)
+        self.page.goto(url, wait_until="commit")
+        self.complaints[before:] = [one for one in self.complaints[before:] if not one.startswith(LEAVING)]
         self.page.locator(".tl-run:visible").wait_for()
-        self.complaints[:] = [one for one in self.complaints if not one.startswith(LEAVING)]
 
     def run(self) -> None:
         """Press Run."""
@@ -225,16 +227,38 @@ def _follow(one: Visit, dice: random.Random, url: str) -> None:
 # --- commands
 
 
-def opening(times: int = 5) -> list[float]:
-    """Seconds from asking for the page to a form that can be used, of a server that runs."""
+def cpu_seconds(top: int) -> float:
+    """The processor time of a process, and of all that it has started."""
+    known: dict[int, tuple[int, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # has ended meanwhile
+            continue
+        known[int(stat.parent.name)] = int(words[1]), sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+
+    def below(pid: int) -> bool:
+        return pid == top or (pid in known and below(known[pid][0]))
+
+    return sum(spent for pid, (_, spent) in known.items() if below(pid))
+
+
+def opening(times: int = 5) -> tuple[float, float, list[tuple[float, float]]]:
+    """Seconds of processor time for the imports of a server, and for what it does after them until it serves; then seconds,
+    and seconds of processor time of server and browser, from asking for the page to a form that can be used."""
+    alone = [sys.executable, "-c", "import torch, gradio, thetaleap.cli.studio, thetaleap.integrations.studio.page"]
+    before = os.times()
+    subprocess.run(alone, check=True)
+    imports = os.times().children_user + os.times().children_system - before.children_user - before.children_system
     found = []
     with tempfile.TemporaryDirectory() as folder, served(Path(folder) / "s") as server, chromium() as browser:
+        start = cpu_seconds(server.process.pid)
         for _ in range(times):
-            begin = time.monotonic()
+            begin, spent = time.monotonic(), cpu_seconds(os.getpid())
             one = visit(browser, f"{server.url}?tab=watch&model=cube3")
-            found.append(time.monotonic() - begin)
+            found.append((time.monotonic() - begin, cpu_seconds(os.getpid()) - spent))
             one.page.context.close()
-    return found
+    return imports, start - imports, found
 
 
 def pictures(folder: Path) -> None:
@@ -251,8 +275,10 @@ def main() -> None:
     """``opening``, ``pictures FOLDER`` or ``monkey SECONDS [SEED]``."""
     what, *more = sys.argv[1:] or ["opening"]
     if what == "opening":
-        found = opening()
-        print(f"opens in {statistics.median(found):.1f} s (median of {[round(one, 1) for one in found]})")
+        imports, start, found = opening()
+        print(f"processor time: imports {imports:.1f} s, then {start:.1f} s until the page is served")
+        for name, values in zip(("opens in", "processor time of that"), zip(*found, strict=True), strict=True):
+            print(f"{name} {statistics.median(values):.1f} s (median of {[round(one, 1) for one in values]})")
     elif what == "pictures":
         pictures(Path(more[0]))
     else:

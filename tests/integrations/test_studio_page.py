@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.studio import Server, Visit, chromium, monkey, served, visit
+from benchmarks.studio import PATIENCE, Server, Visit, chromium, monkey, served, visit
 from tests.integrations.test_studio import pasted
+from thetaleap.integrations.studio.serving import STREAM, Streams
 
 pytestmark = pytest.mark.studio
 
@@ -101,7 +102,7 @@ def test_race(open_page: Any) -> None:
         shown = [int(text) for text in lane.locator(".tl-text span").all_inner_texts()]
         assert shown == samples.x[0].tolist()
         row = next(row for row in names["comparison"].rows if row.contender == name)
-        assert f"rank {row.rank} of 3, by 12 samples" in lane.inner_text()
+        assert f"rank {row.rank} of 3, from 12 samples" in lane.inner_text()
     one.page.locator(".tl-step:visible input[type=range]").focus()
     one.page.keyboard.press("Home")
     one.page.locator("h3", has_text="auto, 0 evaluations").wait_for()
@@ -173,7 +174,7 @@ def test_a_link_opens_what_was_seen(open_page: Any) -> None:
 def test_two_visitors_do_not_disturb_each_other(open_page: Any, server: Server) -> None:
     """One stops work that takes minutes while the other's goes on; then both have what their own settings give."""
     first, second = open_page(QUICK), open_page("?tab=compare&model=sums&solvers=&budgets=4,8,16,32&num=500")
-    second.wait_for("evaluations of each of 500 samples")
+    second.wait_for("500 samples, ")
     first.go(f"{server.url}?tab=watch&model=chain64&nfe=40&seed=1")
     second.page.locator(".tl-stop:visible").click()
     second.wait_for("stopped")
@@ -187,7 +188,7 @@ def test_two_visitors_do_not_disturb_each_other(open_page: Any, server: Server) 
 
 def test_long_work_can_be_stopped(open_page: Any) -> None:
     one = open_page("?tab=compare&model=sums&solvers=&budgets=4,8,16,32&num=500")
-    one.wait_for("evaluations of each of 500 samples")
+    one.wait_for("500 samples, ")
     assert one.page.locator("progress:visible").count() == 1
     one.page.locator(".tl-stop:visible").click()
     one.wait_for("stopped")
@@ -195,7 +196,7 @@ def test_long_work_can_be_stopped(open_page: Any) -> None:
     assert one.status() == "stopped"
     one.page.get_by_role("tab", name="Watch").click()
     one.run()
-    one.page.locator(".tl-status:visible", has_text=re.compile("loading|step|begun")).first.wait_for()
+    one.page.locator(".tl-status:visible", has_text=re.compile("loading|step|started")).first.wait_for()
 
 
 LINES = {
@@ -265,6 +266,33 @@ def test_nothing_is_written_elsewhere(open_page: Any, server: Server) -> None:
     assert [path for path in (server.folder / "home").rglob("*") if path.is_file()] == []
 
 
+def test_a_page_is_left_while_streams_are_open(server: Server) -> None:
+    """As gradio's page does it: a second stream of one visitor, both are cut, and a third comes too late."""
+    httpx, session = import_module("httpx"), {"session_hash": "leaving"}
+    with httpx.Client(base_url=f"{server.url}gradio_api", timeout=PATIENCE) as client:
+        events = client.get(f"{server.url}config").json()["dependencies"]
+        load = next(one["id"] for one in events if one["targets"][0][1] == "load")
+        client.post("/queue/join", json={"data": [], "fn_index": load, **session}).raise_for_status()
+        assert '"process_completed"' in client.get(STREAM, params=session).text
+        for _ in range(2):
+            client.send(client.build_request("GET", STREAM, params=session), stream=True)
+    with httpx.Client(base_url=f"{server.url}gradio_api", timeout=PATIENCE) as client:
+        assert '"session_not_found":true' in client.get(STREAM, params=session).text
+    time.sleep(1)  # for what the server might yet say
+    assert server.errors() == []
+
+
+def test_other_errors_of_streams_are_raised() -> None:
+    async def broken(*_: Any) -> None:
+        raise KeyError("visitor")
+
+    async def heard() -> dict[str, str]:
+        return {"type": "http.request"}
+
+    with pytest.raises(KeyError, match="visitor"):
+        Streams(broken)({"type": "http", "path": STREAM}, heard, broken).send(None)  # the browser has a loop of its own
+
+
 def test_a_monkey(server: Server, browser: Any) -> None:
     """Seeded; `make studio-monkey` has ten minutes of it."""
     one = visit(browser, server.url + QUICK)
@@ -277,6 +305,4 @@ def test_a_monkey(server: Server, browser: Any) -> None:
 def test_a_port_that_is_taken_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = import_module("tests.cli.test_cli").failed
     port = server.url.rsplit(":", 1)[1].strip("/")
-    assert (
-        failed("studio", "--port", port) == f"--port {port}: cannot be served at (Address already in use); give another"
-    )
+    assert failed("studio", "--port", port) == f"--port {port}: cannot be used (Address already in use); give another"

@@ -15,10 +15,10 @@ from .errors import about
 from .options import REMOTE
 
 MODELS = (
-    "Models to offer beside those of the package, the first one at once: a folder of thetaleap train, or KIND:SOURCE."
+    "Models to offer besides the built-in ones, the first one selected: a folder of thetaleap train, or KIND:SOURCE."
 )
-HOST = "The address to serve at; 0.0.0.0 is for all who can reach this machine."
-FILES = "Let visitors name models themselves: folders, files and ids of the hub on this machine."
+HOST = "The address to serve at; 0.0.0.0 serves everyone who can reach this machine."
+FILES = "Let visitors type models: folders and files of this machine, and ids of the Hugging Face hub."
 
 
 def studio(
@@ -30,7 +30,7 @@ def studio(
 ) -> None:
     """A page in the browser: watch solvers write, race them, and measure them against the truth.
 
-    Needs no network. Ctrl-C ends it, and leaves no files behind.
+    Works offline. Ctrl-C ends it and removes its files.
 
     Example: [cyan]thetaleap studio --port 7860[/], or with a model of yours: [cyan]thetaleap studio runs/plays[/]
     """
@@ -58,7 +58,7 @@ def _require_free(host: str, port: int) -> None:
             trial.bind((host, port))
         except socket.gaierror:
             raise ValueError(
-                f"host={host!r}: is no address of this machine; give 127.0.0.1, or 0.0.0.0 for all"
+                f"host={host!r}: is no address of this machine; give 127.0.0.1, or 0.0.0.0 for everyone"
             ) from None
         except OSError as error:
-            raise ValueError(f"port={port}: cannot be served at ({error.strerror}); give another") from None
+            raise ValueError(f"port={port}: cannot be used ({error.strerror}); give another") from None

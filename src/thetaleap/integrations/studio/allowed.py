@@ -13,7 +13,7 @@ from ...registry import ADAPTERS, full_name, models
 from .calls import Call
 
 MOST_SOLVERS = 20
-OPEN = "files are opened only where the studio was started with --allow-files"
+OPEN = "files are opened only if the studio was started with --allow-files"
 
 
 @dataclass(frozen=True)

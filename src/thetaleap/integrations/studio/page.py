@@ -17,15 +17,17 @@ from ...registry import SOLVERS
 from . import paint, race, ranking, truth, views, watch
 from .allowed import Allowed
 from .settings import read
-from .tabs import Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words
+from .tabs import Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words, progress
 from .work import listen
 
-THEME = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-"""With fonts that are there: nothing is fetched."""
+THEME = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]).set(
+    block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_300"
+)
+"""With fonts that are there, so that nothing is fetched, and helps that are dark enough to read."""
 TITLE = "thetaleap studio"
-ABOUT = "Solvers of discrete diffusion models, to look at. Every result has a link, and the Python that makes it."
+ABOUT = "Watch, race and measure solvers of discrete diffusion models. Every result has a link and the Python that makes it."
 CHANGED = "The settings have changed: press Run."
-AGAIN = "These are the settings of what is shown."
+AGAIN = "The result is of these settings."
 LINKS = """(...links) => {
   const now = new URL(window.location), theme = now.searchParams.get("__theme");
   const shown = links.length > 1 ? now.searchParams.get("tab") || "watch" : null;
@@ -96,13 +98,13 @@ def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) 
                     with gr.Row(equal_height=True):
                         inputs |= {key: component(known[key], allowed) for key in group if key in known}
             if kind is truth.Truth:
-                more["law"] = gr.Dropdown(list(truth.LAWS), value=None, label="Begin with", info="A law to change.")
+                more["law"] = gr.Dropdown(list(truth.LAWS), value=None, label="Start from", info="A law to edit.")
                 more["table"] = gr.Dataframe(
                     truth.table_of(truth.Truth()),
                     headers=HEADERS,
                     type="array",
                     static_columns=[0],
-                    label="The law",
+                    label="Joint law",
                     column_count=2,
                     interactive=True,
                     max_height=340,
@@ -142,7 +144,7 @@ def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, t
         try:
             settings = tab.settings(values)
             still = turns.begin(visitor, tab.name, settings)
-            yield {tab.status: paint.line("begun", 0.0), tab.program: tab.code(settings, allowed)}
+            yield {tab.status: paint.line("started", 0.0), tab.program: tab.code(settings, allowed)}
             for update in work(tab, settings, allowed):
                 if not still():
                     return
@@ -279,7 +281,7 @@ def recoloured(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Iterat
                     if isinstance(news, watch.Film):
                         film = news
                     else:
-                        yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
+                        yield progress(tab, news)
             step = _step(film, place)
             now = replace(before, colour=settings.colour)
             told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)

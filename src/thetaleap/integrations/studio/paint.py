@@ -51,6 +51,7 @@ CSS = """
 .tl-error { border-left: 4px solid #dc2626; padding: .3rem .6rem; }
 .tl-stale { border-left: 4px solid #d97706; padding: .3rem .6rem; }
 .tl-lanes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 220px), 1fr)); gap: 1rem; }
+.tl-lanes .tl-legend i { width: 4rem; }
 .tl-lanes h3 { margin: 0 0 .4rem; overflow-wrap: anywhere; font-size: 1rem; }
 .tl-figure { width: 100%; min-width: 600px; background: white; border-radius: 4px; }
 .tl-status progress { width: 12rem; max-width: 100%; vertical-align: middle; }
@@ -160,13 +161,13 @@ def _pictures(film: Film, x: Tensor, when: Tensor, shares: Tensor) -> str:
     return f'<div class="tl-pictures">{"".join(made)}</div>'
 
 
-def image(pixels: np.ndarray, about: str, kind: str = "") -> str:
+def image(pixels: np.ndarray, about: str) -> str:
     """Colours from 0 to 255 as an image that is part of the page."""
     from matplotlib.image import imsave
 
     file = BytesIO()
     imsave(file, np.ascontiguousarray(pixels.astype(np.uint8)), format="png")
-    return _img(file.getvalue(), about, kind)
+    return _img(file.getvalue(), about)
 
 
 def figure(drawn: Any, about: str) -> str:
@@ -176,7 +177,7 @@ def figure(drawn: Any, about: str) -> str:
     return f'<div class="tl-scroll" tabindex="0">{_img(file.getvalue(), about, "tl-figure")}</div>'
 
 
-def _img(png: bytes, about: str, kind: str) -> str:
+def _img(png: bytes, about: str, kind: str = "") -> str:
     return f'<img class="{kind}" alt="{escape(about)}" src="data:image/png;base64,{b64encode(png).decode()}">'
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...core.checks import require
-from ...core.fields import check_fields, knob
+from ...core.fields import knob
 from ...evaluation.compare import Comparison, Row, compare
 from ...evaluation.contenders import Contender, contenders_of
 from ...evaluation.figures import number
-from ...evaluation.report import NAMES, UNITS, verdicts
-from ...sampling import Moment, sample
+from ...evaluation.report import NAMES, verdicts
+from ...sampling import sample
 from .allowed import Allowed, loaded
 from .calls import program
-from .settings import require_most
-from .watch import MOST_EVALUATIONS, Film
+from .settings import check
+from .watch import MOST_EVALUATIONS, Film, filmed
 from .work import Report
 
 FEWEST, FIRST, MOST_SAMPLES = 3, 8, 1000
@@ -30,18 +31,14 @@ LANES = (2, 4)
 class Race:
     """Who races, over which distance."""
 
-    model: str = knob("chain64", "What to sample from.")
+    model: str = knob("chain64", "The model to sample from.")
     solvers: str = knob("auto,tweedie,trapezoidal", "Two to four: by name, or as in Python.")
-    nfe: int = knob(8, "Network evaluations that each may spend.", least=1)
-    seed: int = knob(0, "Of all of them.", least=0)
-    num: int = knob(
-        256, "Samples to measure the quality by: few at first, then twice as many, and so on.", least=FEWEST
-    )
+    nfe: int = knob(8, "Per sample, for each solver.", least=1)
+    seed: int = knob(0, "The same for all solvers.", least=0)
+    num: int = knob(256, "To measure quality with, in the end.", least=FEWEST)
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        require_most("nfe", self.nfe, MOST_EVALUATIONS)
-        require_most("num", self.num, MOST_SAMPLES)
+        check(self, nfe=MOST_EVALUATIONS, num=MOST_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def contenders(settings: Race, allowed: Allowed, model: Any) -> dict[str, Conten
     require(LANES[0] <= len(names) <= LANES[1], "solvers", settings.solvers, "choose two, three or four")
     found = contenders_of(model, names, "solvers")
     for name, one in found.items():
-        require(one.spends, "solvers", name, "takes as many evaluations as it needs; choose one that takes a budget")
+        require(one.spends, "solvers", name, "spends as many evaluations as it needs; choose one that takes a budget")
     return found
 
 
@@ -98,19 +95,17 @@ def run(settings: Race, allowed: Allowed, report: Report) -> Standing:
     given = torch.zeros(model.length, dtype=torch.bool)
     for name, one in field.items():
         solver, grid = one.at(model, settings.nfe)
-        moments: list[Moment] = []
+        draw = partial(sample, model, solver, nfe=settings.nfe, grid=grid, seed=settings.seed, progress=False)
 
-        def on_step(moment: Moment, name: str = name, moments: list[Moment] = moments) -> None:
-            moments.append(moment)
-            report(Standing({**films, name: Film(model, tuple(moments), given)}))
+        def tell(film: Film, name: str = name) -> None:
+            report(Standing({**films, name: film}))
 
-        sample(model, solver, nfe=settings.nfe, grid=grid, seed=settings.seed, progress=False, on_step=on_step)
-        films[name] = Film(model, tuple(moments), given)
+        films[name] = filmed(model, given, draw, tell)
     standing = Standing(films)
     for num in stages(settings.num):
 
         def told(share: float, note: str, num: int = num) -> None:
-            report((share, f"measuring by {num} samples: {note}"))
+            report((share, f"measuring quality with {num} samples: {note}"))
 
         result = compare(model, list(field), [settings.nfe], num=num, seed=settings.seed, progress=told)
         standing = Standing(films, result, num)
@@ -127,16 +122,20 @@ def quality(standing: Standing, name: str) -> list[str]:
     row = next(row for row in standing.comparison.rows if row.contender == name)
     if row.reason:
         return [f"quality: {row.reason}"]
-    by = "exact laws" if standing.comparison.kind == "exact" else f"{standing.num} samples"
-    return [f"rank {row.rank} of {len(standing.lanes)}, by {by}", *_figures(row, standing.comparison.ranking)]
+    source = "exact laws" if standing.comparison.kind == "exact" else f"{standing.num} samples"
+    return [f"rank {row.rank} of {len(standing.lanes)}, from {source}", *_figures(row, standing.comparison.ranking)]
 
 
 def _figures(row: Row, names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
-        one = row.figures[name]
-        low, high = one.interval()
-        spread = f" ± {number((high - low) / 2)}" if one.error else ""
-        yield f"{NAMES[name].split(',')[0].strip('|')}: {one.value:.3g}{spread} {UNITS.get(name, '')}".rstrip()
+        what, _, unit = NAMES[name].partition(", ")
+        yield f"{what.strip('|')}: {with_error(row.figures[name])} {unit}".rstrip()
+
+
+def with_error(one: Any) -> str:
+    """A figure, with half the width of its interval where it was measured by samples."""
+    low, high = one.interval()
+    return f"{one.value:.3g}" + (f" ± {number((high - low) / 2)}" if one.error else "")
 
 
 def verdict(standing: Standing) -> str:

@@ -5,35 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.checks import require
-from ...core.fields import check_fields, knob
+from ...core.fields import knob
 from ...evaluation.compare import Comparison, compare, default_num, evaluations, seconds_per_evaluation
 from ...evaluation.contenders import contenders_of
 from ...evaluation.figures import number
 from .allowed import Allowed, loaded
 from .calls import program
-from .race import FEWEST
-from .settings import require_most
+from .race import FEWEST, with_error
+from .settings import check, require_most
+from .watch import MOST_EVALUATIONS
 from .work import Report
 
-MOST_SAMPLES, MOST_BUDGETS, MOST_EVALUATIONS = 5000, 8, 512
+MOST_SAMPLES, MOST_BUDGETS = 5000, 8
 
 
 @dataclass(frozen=True)
 class Ranking:
     """What to compare."""
 
-    model: str = knob("chain64", "What to sample from.")
+    model: str = knob("chain64", "The model to sample from.")
     solvers: str = knob(
-        "auto,tweedie,multistep,trapezoidal", "By name, or as in Python; none: all that make sense for the model."
+        "auto,tweedie,multistep,trapezoidal", "By name, or as in Python; empty: all that suit the model."
     )
-    budgets: str = knob("4,8,16", "Evaluations that each may spend, with commas between.")
-    num: int = knob(200, "Samples of each, at each budget; 0: as many as the command draws.", least=0)
-    seed: int = knob(0, "Of all samples.", least=0)
+    budgets: str = knob("4,8,16", "Budgets per sample, with commas between.")
+    num: int = knob(200, "Per solver and budget; 0: the default of compare.", least=0)
+    seed: int = knob(0, "The same for all solvers.", least=0)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check(self, num=MOST_SAMPLES)
         require(self.num == 0 or self.num >= FEWEST, "num", self.num, f"give 0, or at least {FEWEST}")
-        require_most("num", self.num, MOST_SAMPLES)
 
     def listed(self) -> list[int]:
         """The budgets."""
@@ -64,12 +64,12 @@ def run(settings: Ranking, allowed: Allowed, report: Report) -> Comparison:
     field, num = contenders_of(model, names, "solvers"), settings.num or default_num(model)
     each = evaluations(model, field, budgets)
     seconds = num * each * seconds_per_evaluation(model)
-    told = f"{each} evaluations of each of {num} samples: about {number(max(1.0, seconds))} seconds"
+    told = f"{num} samples, {each} evaluations each: about {number(max(1.0, seconds))} seconds"
 
     def tell(share: float, note: str) -> None:
         report((share, f"{told}; {note}"))
 
-    tell(0.0, "begun")
+    tell(0.0, "started")
     return compare(model, names, budgets, num=num, seed=settings.seed, progress=tell)
 
 
@@ -80,11 +80,7 @@ def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     rows = []
     for row in ran:
         cells = [row.contender, "any" if row.budget is None else str(row.budget), str(row.rank or ""), f"{row.nfe:.1f}"]
-        for name in names:
-            low, high = row.figures[name].interval()
-            spread = f" ± {number((high - low) / 2)}" if row.figures[name].error else ""
-            cells.append(f"{row.figures[name].value:.3g}{spread}")
-        rows.append(cells)
+        rows.append(cells + [with_error(row.figures[name]) for name in names])
     return ["contender", "budget", "rank", "evaluations", *names], rows
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from ...core.checks import require, require_choice
-from ...core.fields import parameters
+from ...core.fields import check_fields, parameters
 
 T = TypeVar("T")
 LONGEST = 4000
@@ -38,6 +38,13 @@ def query(tab: str, settings: Any) -> str:
     return "?" + urlencode({"tab": tab, **{one.name: getattr(settings, one.name) for one in fields(settings)}})
 
 
+def check(settings: Any, **most: int) -> None:
+    """Raise ``ValueError`` unless every setting is what its knob allows, and these are no more than a page is for."""
+    check_fields(settings)
+    for name, limit in most.items():
+        require_most(name, getattr(settings, name), limit)
+
+
 def require_most(name: str, value: float, most: float) -> None:
     """A page is for short work: no more than `most`."""
-    require(value <= most, name, value, f"give at most {most}; for more there is the command line")
+    require(value <= most, name, value, f"give at most {most}, or use the command line")

@@ -108,10 +108,15 @@ def in_words(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}"
     log.error("studio", exc_info=error)
-    return f"this went wrong in the studio itself ({type(error).__name__}: {error}); its log says where"
+    return f"an error of the studio itself ({type(error).__name__}: {error}); its log has the traceback"
 
 
 # --- what each tab does, as updates of its components
+
+
+def progress(tab: Tab, news: tuple[float, str] | None) -> Update:
+    """A share of the work and a note, or nothing new."""
+    return {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
 
 
 def in_watch(tab: Tab, settings: watch.Watch, allowed: Allowed) -> Iterator[Update]:
@@ -127,7 +132,7 @@ def in_watch(tab: Tab, settings: watch.Watch, allowed: Allowed) -> Iterator[Upda
             bar = paint.line(told, min(1.0, last / (settings.nfe + 1)))
             yield {tab.result: paint.samples(news, last), tab.status: bar, step: slider, kept: (news, settings)}
         else:
-            yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
+            yield progress(tab, news)
     yield {tab.status: paint.line(f"done: {told}")}
 
 
@@ -140,7 +145,7 @@ def in_race(tab: Tab, settings: race.Race, allowed: Allowed) -> Iterator[Update]
             told = race.verdict(news)
             yield {tab.result: views.lanes(news, settings.nfe), tab.more["kept"]: news, **program}
         else:
-            yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
+            yield progress(tab, news)
     yield {tab.status: paint.line(f"done. {told}")}
 
 
@@ -148,10 +153,10 @@ def in_truth(tab: Tab, settings: truth.Truth, allowed: Allowed) -> Iterator[Upda
     for news in listen(lambda report: truth.run(settings, allowed, report)):
         if isinstance(news, truth.Laws):
             share = len({row.budget for row in news.curves} - {None}) / len(truth.BUDGETS)
-            yield {tab.result: views.laws(settings, news), tab.status: paint.line("laws of solvers", share)}
+            yield {tab.result: views.laws(settings, news), tab.status: paint.line("computing exact laws", share)}
         else:
             yield {tab.status: gr.skip()}
-    yield {tab.status: paint.line("done: exact laws, of which nothing is drawn at random")}
+    yield {tab.status: paint.line("done: exact laws, without sampling")}
 
 
 def in_compare(tab: Tab, settings: ranking.Ranking, allowed: Allowed) -> Iterator[Update]:
@@ -162,4 +167,4 @@ def in_compare(tab: Tab, settings: ranking.Ranking, allowed: Allowed) -> Iterato
             button = gr.update(value=str(csv), interactive=True)
             yield {tab.result: views.ranked(news), tab.status: paint.line("done"), tab.more["csv"]: button}
         else:
-            yield {tab.status: gr.skip() if news is None else paint.line(news[1], news[0])}
+            yield progress(tab, news)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ... import exact
 from ...core.checks import finite, require, require_choice
-from ...core.fields import check_fields, knob
+from ...core.fields import knob
 from ...core.processes import Masked, Uniform
 from ...evaluation.compare import Row, compare
 from ...evaluation.contenders import contenders_of
@@ -25,7 +25,7 @@ from ...sampling import plan
 from .allowed import Allowed
 from .calls import program
 from .race import FEWEST
-from .settings import require_most
+from .settings import check
 from .work import Report
 
 PROCESSES = {"masked": Masked, "uniform": Uniform}
@@ -47,17 +47,16 @@ class Truth:
     """The true law, and who is measured by it."""
 
     positions: int = knob(3, "The length of a sequence.", least=1)
-    values: int = knob(2, "Values of a position, 0 and so on.", least=2)
+    values: int = knob(2, "Per position, from 0 on.", least=2)
     weights: str = knob(
-        "0,1,1,0,1,0,0,1", "Of all sequences in order, with commas between; they are divided by their sum."
+        "0,1,1,0,1,0,0,1", "One per sequence, in the order of the table, with commas between; they are normalised."
     )
-    process: str = knob("masked", "How data become noise.", choices=tuple(PROCESSES))
+    process: str = knob("masked", "The noising process.", choices=tuple(PROCESSES))
     solvers: str = knob("auto,tweedie", "Up to four: by name, or as in Python.")
-    nfe: int = knob(2, "Evaluations of the laws that are drawn as bars.", least=1)
+    nfe: int = knob(2, "Evaluations per sample for the bars.", least=1)
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        require_most("nfe", self.nfe, MOST_EVALUATIONS)
+        check(self, nfe=MOST_EVALUATIONS)
         masked = self.process == "masked"
         require(self.positions <= 8 and self.values <= 256, "positions", self.positions, "the table would be too large")
         most, states = MOST_EXACT[masked], (self.values + masked) ** self.positions

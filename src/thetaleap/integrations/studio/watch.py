@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ...core.checks import require
 from ...core.evaluation import Denoiser, as_model
-from ...core.fields import check_fields, knob
+from ...core.fields import knob
 from ...core.free import FREE, as_template
 from ...core.reverse import Reverse
 from ...evaluation.choice import AUTO, parse
@@ -22,7 +23,7 @@ from ...files import require_pictures
 from ...sampling import Moment
 from .allowed import Allowed, loaded
 from .calls import Call, program
-from .settings import require_most
+from .settings import check
 from .work import Report
 
 WHEN, SURE = "when", "sure"
@@ -34,24 +35,22 @@ SHOW = r'print(*samples.text if samples.source.tokenizer else samples.x, sep="\n
 class Watch:
     """What to watch."""
 
-    model: str = knob("shakespeare", "What to sample from.")
+    model: str = knob("shakespeare", "The model to sample from.")
     solver: str = knob("auto", "By name, or as in Python: Multistep(planner=LowDiscrepancy()).")
-    nfe: int = knob(32, "The most network evaluations to spend on a sample.", least=1)
+    nfe: int = knob(32, "Per sample, at most.", least=1)
     num: int = knob(1, "How many to draw.", least=1)
-    seed: int = knob(0, "Sample i depends on the seed and on i alone.")
+    seed: int = knob(0, "Same seed, same samples.")
     template: str = knob(
-        "", "Text with an underscore for each token to write; token numbers where a model has no text."
+        "", "Given text, with an underscore for each token to fill in; token numbers for models without text."
     )
-    forbid: str = knob("", "Text of tokens that may not be written.")
-    labels: str = knob("", "Classes, for models that take them: 3, or 0,1,2 in turn.")
-    guidance: float = knob(0.0, "How far to go towards the labels.", low=0, closed="low")
-    temperature: float = knob(1.0, "Logits are divided by it; 0 takes the likeliest token.", low=0, closed="low")
-    colour: str = knob(WHEN, "What the colour of a token says.", choices=(WHEN, SURE))
+    forbid: str = knob("", "Text whose tokens must not be written.")
+    labels: str = knob("", "Classes, for class-conditional models: 3, or 0,1,2 in turn.")
+    guidance: float = knob(0.0, "Strength of guidance towards the labels.", low=0, closed="low")
+    temperature: float = knob(1.0, "Divides the logits; 0 takes the most likely token.", low=0, closed="low")
+    colour: str = knob(WHEN, "What the colour of a token shows.", choices=(WHEN, SURE))
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        require_most("nfe", self.nfe, MOST_EVALUATIONS)
-        require_most("num", self.num, MOST_SAMPLES)
+        check(self, nfe=MOST_EVALUATIONS, num=MOST_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,12 @@ def plan(settings: Watch, allowed: Allowed) -> Plan:
         require(all(part.isdecimal() for part in parts), "labels", settings.labels, remedy)
         every = [int(parts[n % len(parts)]) for n in range(settings.num)]
         shape.append(Call.of("guided", settings.guidance, every))
-    require(bool(settings.labels) or settings.guidance == 0, "guidance", settings.guidance, "give labels to go towards")
+    require(
+        bool(settings.labels) or settings.guidance == 0,
+        "guidance",
+        settings.guidance,
+        "needs labels; give some, or leave it at 0",
+    )
     if settings.forbid:
         shape.append(Call.of("constrained", forbid=settings.forbid))
     if settings.temperature != 1:
@@ -134,27 +138,32 @@ def run(settings: Watch, allowed: Allowed, report: Report) -> Film:
     report((0.0, f"loading {settings.model}"))
     model = loaded(calls.load)
     takes = not settings.labels or getattr(model, "classes", None) is not None
-    require(takes, "labels", settings.labels, "this model takes none; leave them out")
+    require(takes, "labels", settings.labels, "this model has no classes; leave it empty")
     for call in calls.shape:
         model = call(model)
     free = torch.full((model.length,), FREE)
     given = (as_template(model, settings.template) if settings.template else free) != FREE
+    report((0.0, f"first step of {settings.model}"))
+    shown = filmed(model, given, partial(calls.sample, model, progress=False), report)
+    return with_sureness(shown, report) if settings.colour == SURE else shown
+
+
+def filmed(model: Denoiser, given: Bool[Tensor, " d"], draw: Callable[..., Any], report: Report) -> Film:
+    """The film of ``draw(on_step=...)``, which samples; `report` gets what there is of it after every step."""
     moments: list[Moment] = []
 
     def on_step(moment: Moment) -> None:
         moments.append(moment)
         report(Film(model, tuple(moments), given))
 
-    report((0.0, f"the first step of {settings.model}"))
-    calls.sample(model, on_step=on_step, progress=False)
-    shown = Film(model, tuple(moments), given)
-    return with_sureness(shown, report) if settings.colour == SURE else shown
+    draw(on_step=on_step)
+    return Film(model, tuple(moments), given)
 
 
 def with_sureness(shown: Film, report: Report) -> Film:
     """The same film, in which it is known how sure the model was."""
     last = len(shown.moments)
-    sure = sureness(shown.model, shown.moments, lambda n: report((n / last, f"how sure the model was in step {n}")))
+    sure = sureness(shown.model, shown.moments, lambda n: report((n / last, f"how sure the model was at step {n}")))
     return replace(shown, sure=sure)
 
 
