@@ -1,7 +1,8 @@
 """Exact samples in few rounds: rounds and evaluations by window, against the length, and on the clock.
 
 `python -m benchmarks.rounds table [NUM] [MODEL ...]` draws samples with several windows, and checks that they are those
-of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `figure [LENGTH ...]` draws
+of ``window=1``; values are also drawn by the inverse of a cumulated law in place of a race. `plain` does the same with
+guesses that are not corrected. `figure [LENGTH ...]` draws
 docs/rounds.png: rounds against length. `clock` times a small recurrent network; `batches MODEL ...` what a batch
 costs. `coupling` times single draws; `rounding [NUM]` compares samples of a float32 network.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,7 @@ from thetaleap import sampling
 from thetaleap.control import parallel
 from thetaleap.control.base import Method, control_of
 from thetaleap.control.pilots import counted
+from thetaleap.core.answers import Answers
 from thetaleap.core.evaluation import Dense
 from thetaleap.core.noise import Draw, Stream
 from thetaleap.evaluation.figures import budget_axis, panels, write_png
@@ -117,6 +120,12 @@ def table(num: int, names: list[str]) -> None:
         for window in row.windows:
             rounds, spent = torch.tensor(found[window], dtype=torch.float64).unbind(1)
             told(row, num, window, rounds, spent, len(times) - 1)
+
+
+def plain(num: int, names: list[str]) -> None:
+    """The table with stale answers as they are: tokens that turned out to be others count for nothing."""
+    with patch.object(Answers, "_differs", lambda self, slot, *_: torch.zeros(len(slot), dtype=torch.float64)):
+        table(num, names)
 
 
 def told(row: Row, num: int, window: Any, rounds: Tensor, spent: Tensor, steps: int) -> None:
@@ -270,10 +279,11 @@ def rounding(num: int) -> None:
 def main() -> None:
     kind, *given = sys.argv[1:] or ["table"]
     num = next((int(one) for one in given if one.isdigit()), 32)
-    every = list(dict.fromkeys(row.model for row in ROWS)) if kind == "table" else []
+    every = list(dict.fromkeys(row.model for row in ROWS)) if kind in ("table", "plain") else []
     names = [one for one in given if not one.isdigit()] or every
     {
         "table": lambda: table(num, names),
+        "plain": lambda: plain(num, names),
         "figure": lambda: figure([int(one) for one in given] or LENGTHS),
         "clock": clock,
         "batches": lambda: batches({name: tl.load(name) for name in names}),
