@@ -6,6 +6,8 @@
     python -m benchmarks.auto run --out runs/auto sums --num 256  # one of them
     python -m benchmarks.auto table --out runs/auto               # the table of docs/solvers.md
     python -m benchmarks.auto tune --out runs/auto sapiens-vh --budgets 4 --num 1000 --seed 21
+    python -m benchmarks.auto run --out runs/duel sapiens-vh --budgets 4 --num 2000 --seed 31 \\
+      --candidate "Multistep(planner=LowDiscrepancy(schedule='even'))" --candidate "Tweedie() on cosine"
 
 `run` compares `auto` with seven others by `tl.compare`, one model and budget at a time, and adds the rows to ``auto.csv``
 in the folder; it may be stopped and started again. Networks are compared with exact samples of themselves, drawn once for
@@ -33,6 +35,7 @@ import torch
 
 import thetaleap as tl
 from thetaleap.core.evaluation import Denoiser
+from thetaleap.evaluation.choice import parse, read_grid
 from thetaleap.evaluation.compare import Comparison
 from thetaleap.evaluation.metrics.measured import Scattered
 from thetaleap.evaluation.tune import tune
@@ -45,7 +48,7 @@ NUMS = {
     **{"sums": 256, "sapiens-vh": 256, "mnist": 64, "shakespeare": 64},
 }
 """Samples of each contender; the quick models first."""
-NETWORKS = ("sums", "sapiens-vh", "mnist", "shakespeare")
+NETWORKS = ("sums", "sapiens-vh", "mnist", "shakespeare", "shakespeare-char")
 BUDGETS = (4, 8, 16, 32)
 SEED = 11
 AUTO, TWEEDIE = "auto", "Tweedie()"
@@ -68,6 +71,15 @@ def contenders(model: Denoiser) -> dict[str, tl.Contender | str]:
             "Confidence": tl.Tweedie(tl.Confidence()),
         }.items()
     }
+
+
+def candidates(model: Denoiser, texts: list[str]) -> dict[str, tl.Contender | str]:
+    """`auto`, the default of the field, and solvers as text, each with its grid behind "on" if not the uniform one."""
+    parts = {text: text.partition(" on ") for text in texts}
+    made = {
+        text: tl.Contender(parse(one), read_grid(model, grid or "uniform")) for text, (one, _, grid) in parts.items()
+    }
+    return {AUTO: AUTO, TWEEDIE: tl.Contender(tl.Tweedie())} | made
 
 
 def load(name: str) -> Denoiser:
@@ -126,14 +138,17 @@ def size(figure: Scattered) -> Scattered:
     return figure if figure.value >= 0 else -figure
 
 
-def run(names: list[str], folder: Path, num: int | None, seed: int, budgets: list[int]) -> None:
+def run(
+    names: list[str], folder: Path, num: int | None, seed: int, budgets: list[int], texts: list[str] | None = None
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         model, count = load(name), num or NUMS[name]
         missing = [n for n in budgets if not any((r.model, r.budget, r.seed) == (name, n, seed) for r in read(folder))]
         for budget in missing:
             exact = reference(model, folder / f"{name}-{count}-{seed}.npy", count, seed) if name in NETWORKS else None
-            result = tl.compare(model, contenders(model), [budget], num=count, seed=seed, reference=exact)
+            who = candidates(model, texts) if texts else contenders(model)
+            result = tl.compare(model, who, [budget], num=count, seed=seed, reference=exact)
             add(folder, list(rows(name, count, seed, result)))
             print(f"{name} at {budget}\n{result.text().split('Ranks go by')[0]}", flush=True)
 
@@ -215,11 +230,12 @@ def main() -> None:
     parser.add_argument("--num", type=int, help="samples of each contender")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
+    parser.add_argument("--candidate", action="append", default=[], help="run these beside auto and Tweedie() alone")
     given = parser.parse_intermixed_args()
     names = given.models or list(NUMS)
     torch.set_num_threads(1)
     if given.what == "run":
-        run(names, given.out, given.num, given.seed, given.budgets)
+        run(names, given.out, given.num, given.seed, given.budgets, given.candidate)
     elif given.what == "tune":
         search(names, given.out, given.num, given.seed, given.budgets)
     else:

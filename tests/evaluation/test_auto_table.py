@@ -36,6 +36,17 @@ def test_rows_are_kept_and_are_those_of_exact_laws(tmp_path: Path, capsys: pytes
     assert [line.split(" | ")[0] for line in lines] == ["| `cube3`, kl, 10"]
 
 
+def test_candidates_walk_the_grid_that_is_named(tmp_path: Path) -> None:
+    text = "Tweedie() on cosine"
+    run(["cube3"], tmp_path, 10, 1, [2], [text])
+    own, model = {row.contender: row for row in read(tmp_path)}, tl.load("cube3")
+    assert isinstance(model, Joint)
+    assert set(own) == {AUTO, TWEEDIE, text}
+    law = tl.exact.law(model, tl.Tweedie(), plan(model, tl.Tweedie(), nfe=2, grid=tl.grids.cosine))
+    assert own[text].value == pytest.approx(kl(model.p0, law), rel=1e-9)
+    assert own[text].value != pytest.approx(own[TWEEDIE].value, rel=1e-3)
+
+
 def test_the_table_says_who_is_ahead_and_by_how_much() -> None:
     auto = Row("m", 4, 1, 10, AUTO, "Multistep()", 4.0, "nll", 0.1, 0.01, 0.0, 0.0, 0)
     plain = replace(auto, contender=TWEEDIE, value=0.12, behind=-0.02, behind_error=0.015)

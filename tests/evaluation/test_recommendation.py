@@ -84,13 +84,13 @@ def test_geometry() -> None:
         assert 'geometry="line"' in untold.evidence
         assert "Shakespeare" not in untold.reason + untold.evidence
     for geometry in ("line", (1, 12), (12, 1)):
-        assert tl.recommend(model, 4, geometry=geometry).solver == tl.ExponentialTrapezoidal(planner=APART)
-        for nfe in (1, 2, 3):
+        assert tl.recommend(model, 8, geometry=geometry).solver == tl.ExponentialTrapezoidal(planner=APART)
+        for nfe in range(1, 8):
             assert tl.recommend(model, nfe, geometry=geometry).solver == tl.Multistep(planner=APART)
     text = replace(model, shape=(12,))
     for lying in (text, tl.tempered(text, 0.5)):
-        assert tl.recommend(lying, 4).solver == tl.ExponentialTrapezoidal(planner=APART)
-        assert "Along a line" in tl.recommend(lying, 4).reason
+        assert tl.recommend(lying, 8).solver == tl.ExponentialTrapezoidal(planner=APART)
+        assert "Along a line" in tl.recommend(lying, 8).reason
     assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep(planner=EVEN)
     assert "plane" in tl.recommend(model, 4, geometry=(3, 4)).reason
     assert tl.recommend(tl.load("chain64"), 4, geometry="none").solver == tl.Multistep(planner=EVEN)
