@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -23,8 +24,12 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
-PATIENCE = 120
+PATIENCE = 300
 """Seconds to wait for anything, on a machine that has other work."""
+NOWHERE = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+"""A proxy that does not answer: whatever the server asked of another machine would fail."""
+STARTED = "serving "
+"""How the line begins that a server says when it is ready."""
 LEAVING = ("console: AbortError: signal is aborted", "console: Unexpected error Connection errored out")
 """What gradio's page says of its own stream, which it closes before another page comes."""
 PICTURES = {
@@ -46,12 +51,15 @@ class Server:
 
     def errors(self) -> list[str]:
         """Lines of its log that should not be there."""
-        return [line for line in self.log.read_text().splitlines() if not line.startswith("serving ")]
+        return [line for line in self.log.read_text().splitlines() if not line.startswith(STARTED)]
+
+
+COMMAND = ("-m", "thetaleap", "studio")
 
 
 @contextmanager
-def served(folder: Path, *options: str) -> Iterator[Server]:
-    """A studio in a folder of its own; Ctrl-C ends it."""
+def served(folder: Path, *options: str, program: tuple[str, ...] = COMMAND) -> Iterator[Server]:
+    """A studio in a folder of its own, without a way to other machines; Ctrl-C ends it."""
     for name in ("work", "home", "tmp"):
         (folder / name).mkdir(parents=True)
     with socket.socket() as trial:
@@ -59,19 +67,19 @@ def served(folder: Path, *options: str) -> Iterator[Server]:
         port = trial.getsockname()[1]
     source = str(Path(__file__).parent.parent / "src")
     places = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": source}
-    command = [sys.executable, "-m", "thetaleap", "studio", "--port", str(port), *options]
+    command = [sys.executable, *program, "--port", str(port), *options]
     log = folder / "log"
     with log.open("wb") as out:
         process = subprocess.Popen(
             command,
             cwd=folder / "work",
-            env={**os.environ, **places, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **NOWHERE, **places, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
             stdout=out,
             stderr=out,
         )
     try:
         end = time.monotonic() + PATIENCE
-        while "serving" not in log.read_text():
+        while f"\n{STARTED}" not in f"\n{log.read_text()}":
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, "the studio has not started"
             time.sleep(0.1)
@@ -165,10 +173,11 @@ QUIET_MODELS = ("chain64", "cube3", "cube3-uniform", "ising4x16", "toy15", "lati
 """Models that answer at once, of which the monkey chooses most often."""
 
 
-def monkey(one: Visit, server: Server, seconds: float, seed: int = 0) -> int:
-    """Click, type and press keys at random for so long; gives how often. The page and the server must survive it."""
+def monkey(one: Visit, server: Server, seconds: float = math.inf, times: float = math.inf, seed: int = 0) -> int:
+    """Click, type and press keys at random, for so long or so often; gives how often. The page and the server must
+    survive it."""
     dice, page, end, done = random.Random(seed), one.page, time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end and done < times:
         act = dice.choice((_click, _click, _type, _type, _press, _slide, _choose, _follow))
         try:
             act(one, dice, server.url)
@@ -243,22 +252,44 @@ def cpu_seconds(top: int) -> float:
     return sum(spent for pid, (_, spent) in known.items() if below(pid))
 
 
-def opening(times: int = 5) -> tuple[float, float, list[tuple[float, float]]]:
-    """Seconds of processor time for the imports of a server, and for what it does after them until it serves; then seconds,
-    and seconds of processor time of server and browser, from asking for the page to a form that can be used."""
-    alone = [sys.executable, "-c", "import torch, gradio, thetaleap.cli.studio, thetaleap.integrations.studio.page"]
-    before = os.times()
-    subprocess.run(alone, check=True)
-    imports = os.times().children_user + os.times().children_system - before.children_user - before.children_system
-    found = []
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder) / "s") as server, chromium() as browser:
-        start = cpu_seconds(server.process.pid)
+TIMED = """
+import sys, time
+import torch, thetaleap.cli.studio, thetaleap.integrations.studio.page
+from thetaleap.integrations.studio.allowed import Allowed
+from thetaleap.integrations.studio.serving import serve
+begin, spent = time.monotonic(), time.process_time()
+serve(Allowed(), port=int(sys.argv[2]), ready=lambda url: print(
+    "serving", url, spent, time.monotonic() - begin, time.process_time() - spent, flush=True))
+"""
+"""A server that says what its imports cost, and what it took after them."""
+
+
+def opening(times: int = 5) -> dict[str, list[float]]:
+    """Seconds and processor seconds: of the imports of a server, of what it does after them until it serves, and from
+    asking for the page to a form that is filled and answers. Each visitor comes with an empty cache."""
+    found: dict[str, list[float]] = {"the page, wall": [], "the page, processor of the server": []}
+    found["the page, processor of the browser"] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder) / "s", program=("-c", TIMED)) as server,
+        chromium() as browser,
+    ):
+        told = server.log.read_text().split()[2:5]
+        names = ("imports, processor", "server after them, wall", "server after them, processor")
+        start = {name: [float(text)] for name, text in zip(names, told, strict=True)}
+        mine = os.getpid()
         for _ in range(times):
-            begin, spent = time.monotonic(), cpu_seconds(os.getpid())
+            begin, spent, served_in = time.monotonic(), cpu_seconds(mine), cpu_seconds(server.process.pid)
             one = visit(browser, f"{server.url}?tab=watch&model=cube3")
-            found.append((time.monotonic() - begin, cpu_seconds(os.getpid()) - spent))
+            one.page.locator(".tl-status:visible").first.wait_for()
+            wall = time.monotonic() - begin
+            of_server = cpu_seconds(server.process.pid) - served_in
+            for values, value in zip(
+                found.values(), (wall, of_server, cpu_seconds(mine) - spent - of_server), strict=True
+            ):
+                values.append(value)
             one.page.context.close()
-    return imports, start - imports, found
+    return start | found
 
 
 def pictures(folder: Path) -> None:
@@ -275,17 +306,15 @@ def main() -> None:
     """``opening``, ``pictures FOLDER`` or ``monkey SECONDS [SEED]``."""
     what, *more = sys.argv[1:] or ["opening"]
     if what == "opening":
-        imports, start, found = opening()
-        print(f"processor time: imports {imports:.1f} s, then {start:.1f} s until the page is served")
-        for name, values in zip(("opens in", "processor time of that"), zip(*found, strict=True), strict=True):
-            print(f"{name} {statistics.median(values):.1f} s (median of {[round(one, 1) for one in values]})")
+        for name, values in opening().items():
+            print(f"{name}: {statistics.median(values):.1f} s (median of {[round(one, 1) for one in values]})")
     elif what == "pictures":
         pictures(Path(more[0]))
     else:
         seconds, seed = float(more[0]), int(more[1]) if len(more) > 1 else 0
         with tempfile.TemporaryDirectory() as place, served(Path(place) / "s") as server, chromium() as browser:
             one = visit(browser, server.url)
-            done = monkey(one, server, seconds, seed)
+            done = monkey(one, server, seconds, seed=seed)
             one.go(f"{server.url}?tab=watch&model=chain64&nfe=8")
             one.wait_for("done")
         print(f"{done} things done at random in {seconds:.0f} s (seed {seed}): no error, and the page still works")

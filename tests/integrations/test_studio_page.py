@@ -59,6 +59,15 @@ def numbers(one: Visit) -> list[int]:
     return [-1 if text == "·" else int(text) for text in texts]
 
 
+def wait_until_shown(one: Visit, tokens: list[int]) -> None:
+    """Wait until these tokens are shown, and no others."""
+    texts = ["·" if token < 0 else str(token) for token in tokens]
+    shown = (
+        "[...document.querySelectorAll('.tl-text span')].filter(one => one.checkVisibility()).map(one => one.innerText)"
+    )
+    one.page.wait_for_function(f"texts => JSON.stringify({shown}) === JSON.stringify(texts)", arg=texts)
+
+
 def test_watch_with_mouse_and_keyboard(open_page: Any) -> None:
     one = open_page("?tab=watch&model=cube3&nfe=2")
     one.wait_for("done")
@@ -82,9 +91,8 @@ def test_watch_with_mouse_and_keyboard(open_page: Any) -> None:
         page.keyboard.press("ArrowLeft")
     page.wait_for_function("document.querySelectorAll('.tl-mask').length > 0")
     step, names = int(slider.input_value()), pasted(one.code())
-    page.wait_for_timeout(500)
     masked = names["steps"][step].x[0]
-    assert numbers(one) == torch.where(masked == 16, -1, masked).tolist()
+    wait_until_shown(one, torch.where(masked == 16, -1, masked).tolist())
     page.get_by_label("how sure the model was").check()
     page.get_by_text("100% sure").wait_for()
     assert "sure = sureness(model, steps)" in one.code()
@@ -192,11 +200,11 @@ def test_long_work_can_be_stopped(open_page: Any) -> None:
     assert one.page.locator("progress:visible").count() == 1
     one.page.locator(".tl-stop:visible").click()
     one.wait_for("stopped")
-    time.sleep(1)
-    assert one.status() == "stopped"
-    one.page.get_by_role("tab", name="Watch").click()
+    one.page.get_by_role("tab", name="Truth").click()
     one.run()
-    one.page.locator(".tl-status:visible", has_text=re.compile("loading|step|started")).first.wait_for()
+    one.wait_for("done: exact laws")
+    one.page.get_by_role("tab", name="Compare").click()
+    assert one.status() == "stopped"
 
 
 LINES = {
@@ -221,6 +229,43 @@ def test_bad_input_is_a_line(open_page: Any, server: Server) -> None:
     one.wait_for("done")
 
 
+def test_a_wrong_template_stays_wrong(open_page: Any) -> None:
+    """Narrow and dark, by keys alone: what has failed is not called the result of its settings when they come again."""
+    one = open_page(QUICK, width=390, scheme="dark")
+    one.wait_for("done")
+    page = one.page
+    page.locator(".tl-template:visible textarea").focus()
+    changed, wrong = "The settings have changed", "template[0, 0]=99: this is no token"
+    steps = [("9 9", changed), ("Enter", wrong), ("Backspace Tab", changed), ("Shift+Tab End 9", wrong)]
+    steps += [("Backspace Tab", changed), ("Shift+Tab Enter", "done"), ("End 9", changed)]
+    for keys, line in [*steps, ("Backspace Tab", "The result is of these settings")]:
+        for key in keys.split():
+            page.keyboard.press(key)
+        one.wait_for(line)
+    assert numbers(one) == pasted(one.code())["samples"].x[0].tolist()
+
+
+CONTRAST = """() => {
+  const paper = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const read = (css) => {
+    paper.clearRect(0, 0, 1, 1);
+    paper.fillStyle = css;
+    paper.fillRect(0, 0, 1, 1);
+    return paper.getImageData(0, 0, 1, 1).data;
+  };
+  const light = (rgb) => [0.2126, 0.7152, 0.0722].reduce((sum, share, n) =>
+    sum + share * (rgb[n] <= 10 ? rgb[n] / 3294 : ((rgb[n] / 255 + 0.055) / 1.055) ** 2.4), 0);
+  const ground = (one) => read(getComputedStyle(one).backgroundColor);
+  const below = (one) => !one ? [255, 255, 255] : ground(one)[3] === 255 ? ground(one) : below(one.parentElement);
+  const all = document.querySelectorAll("h1, p, button[role=tab], .tl-run, .tl-stop, .tl-status, [data-testid=block-info], .info-text");
+  return [...all].filter((one) => one.checkVisibility() && one.innerText.trim()).map((one) => {
+    const [low, high] = [light(read(getComputedStyle(one).color)), light(below(one))].sort((a, b) => a - b);
+    return [one.innerText.trim(), (high + 0.05) / (low + 0.05)];
+  });
+}"""
+"""Of texts on their ground, as WCAG has it."""
+
+
 def test_narrow_and_wide_light_and_dark(open_page: Any) -> None:
     one = open_page("?tab=watch&model=cube3&nfe=2")
     one.wait_for("done")
@@ -236,6 +281,7 @@ def test_narrow_and_wide_light_and_dark(open_page: Any) -> None:
         ground, text = one.page.evaluate(
             "[document.body, document.querySelector('h1')].map((one, n) => getComputedStyle(one)[n ? 'color' : 'backgroundColor'])"
         )
+        assert [found for found in one.page.evaluate(CONTRAST) if found[1] < 4.5] == []
         light = [sum(map(int, re.findall(r"\d+", colour)[:3])) / 765 for colour in (ground, text)]
         assert (light[0] > 0.8 and light[1] < 0.4) if scheme == "light" else (light[0] < 0.2 and light[1] > 0.7)
 
@@ -296,7 +342,7 @@ def test_other_errors_of_streams_are_raised() -> None:
 def test_a_monkey(server: Server, browser: Any) -> None:
     """Seeded; `make studio-monkey` has ten minutes of it."""
     one = visit(browser, server.url + QUICK)
-    assert monkey(one, server, seconds=20, seed=1) > 5
+    monkey(one, server, times=30, seed=1)
     one.go(server.url + QUICK)
     one.wait_for("done")
     one.page.context.close()

@@ -16,14 +16,19 @@ from ...evaluation.contenders import EXACT
 from ...registry import SOLVERS
 from . import paint, race, ranking, truth, views, watch
 from .allowed import Allowed
-from .settings import read
+from .settings import query, read
 from .tabs import Tab, Turns, Update, in_compare, in_race, in_truth, in_watch, in_words, progress
 from .work import listen
 
 THEME = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]).set(
-    block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_300"
+    block_info_text_color="*neutral_600",
+    block_info_text_color_dark="*neutral_300",
+    button_primary_background_fill="*primary_700",
+    button_primary_background_fill_hover="*primary_800",
+    button_primary_background_fill_dark="*primary_700",
+    button_primary_background_fill_hover_dark="*primary_800",
 )
-"""With fonts that are there, so that nothing is fetched, and helps that are dark enough to read."""
+"""With fonts that are there, so that nothing is fetched, and with helps and buttons that can be read well."""
 TITLE = "thetaleap studio"
 ABOUT = "Watch, race and measure solvers of discrete diffusion models. Every result has a link and the Python that makes it."
 CHANGED = "The settings have changed: press Run."
@@ -69,38 +74,46 @@ GROUPS = (
 HEADERS = ["sequence", "weight"]
 
 
-def component(one: Parameter, allowed: Allowed) -> Any:
-    """The part of a form that asks for a setting."""
+def component(one: Parameter, value: Any, allowed: Allowed) -> Any:
+    """The part of a form that asks for a setting, with this value to begin with."""
     label = LABELS.get(one.name, one.name.capitalize())
     about: dict[str, Any] = {"label": label, "info": one.knob.help}
     about |= {"elem_classes": f"tl-{one.name}", "min_width": 80}
     if one.name == "model":
-        return gr.Dropdown(allowed.names, value=one.default, allow_custom_value=allowed.files, **about)
+        return gr.Dropdown(allowed.names, value=value, allow_custom_value=allowed.files, **about)
     if one.name == "solver":
-        return gr.Dropdown([AUTO, EXACT, *SOLVERS], value=one.default, allow_custom_value=True, **about)
+        return gr.Dropdown([AUTO, EXACT, *SOLVERS], value=value, allow_custom_value=True, **about)
     if one.name == "solvers":
         names = [AUTO, EXACT, *SOLVERS]
-        return gr.Dropdown(names, value=split(one.default), multiselect=True, allow_custom_value=True, **about)
+        return gr.Dropdown(names, value=split(value), multiselect=True, allow_custom_value=True, **about)
     if one.knob.choices:
-        return gr.Radio([(CHOICES.get(value, value), value) for value in one.knob.choices], value=one.default, **about)
+        return gr.Radio([(CHOICES.get(choice, choice), choice) for choice in one.knob.choices], value=value, **about)
     if one.hint in (int, float) and one.name != "seed":  # seeds are larger than the numbers of a browser
-        return gr.Number(value=one.default, **about)
-    return gr.Textbox(value=str(one.default), max_lines=3, **about)
+        return gr.Number(value=value, **about)
+    return gr.Textbox(value=str(value), max_lines=3, **about)
+
+
+def default(kind: type, allowed: Allowed) -> Any:
+    """The settings of a tab to begin with."""
+    with_model = "model" in {one.name for one in fields(kind)} and allowed.models
+    return kind(model=allowed.models[0]) if with_model else kind()
 
 
 def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) -> Tab:
     """The components of a tab: the form, and beside it what is found."""
     known, inputs, more = parameters(kind), dict[str, Any](), dict[str, Any]()
+    begin = default(kind, allowed)
     with gr.Tab(name.capitalize(), id=name) as tab, gr.Row():
         with gr.Column(scale=1, min_width=300):
             for group in GROUPS:
                 if set(group) & set(known):
                     with gr.Row(equal_height=True):
-                        inputs |= {key: component(known[key], allowed) for key in group if key in known}
+                        some = [key for key in group if key in known]
+                        inputs |= {key: component(known[key], getattr(begin, key), allowed) for key in some}
             if kind is truth.Truth:
                 more["law"] = gr.Dropdown(list(truth.LAWS), value=None, label="Start from", info="A law to edit.")
                 more["table"] = gr.Dataframe(
-                    truth.table_of(truth.Truth()),
+                    truth.table_of(begin),
                     headers=HEADERS,
                     type="array",
                     static_columns=[0],
@@ -123,13 +136,14 @@ def laid_out(name: str, kind: type, code: Callable[..., str], allowed: Allowed) 
             if kind is ranking.Ranking:
                 more["csv"] = gr.DownloadButton("Download as CSV", interactive=False, elem_classes="tl-csv")
             program = gr.Code(
+                code(begin, allowed),
                 language="python",
                 label="The same in Python",
                 interactive=False,
                 wrap_lines=True,
                 elem_classes="tl-code",
             )
-            link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=4, elem_classes="tl-link")
+            link = gr.Textbox(label="Link", interactive=False, buttons=["copy"], max_lines=9, elem_classes="tl-link")
     inputs = {key: inputs[key] for key in known}
     tab.select(None, link, link, js=LINKS, **QUIET)
     return Tab(name, kind, code, inputs, status, result, program, link, run, stop, more)
@@ -143,14 +157,21 @@ def running(tab: Tab, work: Callable[..., Iterator[Update]], allowed: Allowed, t
         turns.end(visitor, tab.name)
         try:
             settings = tab.settings(values)
-            still = turns.begin(visitor, tab.name, settings)
+        except Exception as error:
+            yield {tab.status: paint.error(in_words(error))}
+            return
+        still = turns.begin(visitor, tab.name, settings)
+        ended = paint.line(AGAIN)
+        try:
             yield {tab.status: paint.line("started", 0.0), tab.program: tab.code(settings, allowed)}
             for update in work(tab, settings, allowed):
                 if not still():
                     return
                 yield update
         except Exception as error:
-            yield {tab.status: paint.error(in_words(error))}
+            ended = paint.error(in_words(error))
+        if turns.say(visitor, tab.name, ended, still):
+            yield {tab.status: ended if paint.ERROR in ended else gr.skip()}
 
     return run
 
@@ -164,9 +185,9 @@ def described(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Update]
         try:
             settings = tab.settings(values)
             told = tab.told(settings, allowed)
-            if settings == turns.shown(visitor, tab.name):
+            if turns.of(visitor, tab.name, settings):
                 wrong = paint.WRONG.search(status or "")
-                return {**told, tab.status: paint.line(AGAIN) if wrong else gr.skip()}
+                return {**told, tab.status: turns.lines.get((visitor, tab.name), gr.skip()) if wrong else gr.skip()}
             turns.end(visitor, tab.name)
             return {**told, tab.status: paint.stale(CHANGED)}
         except Exception as error:
@@ -190,8 +211,9 @@ def page(allowed: Allowed) -> gr.Blocks:
             }
         start = gr.State("")
         opening = opened(list(tabs), start, allowed)
-        parts = [start, *(part for tab in tabs for part in (*tab.inputs.values(), *tab.outputs))]
-        loaded = blocks.load(opening, None, parts, **QUIET)
+        tables = [tab.more["table"] for tab in tabs if "table" in tab.more]
+        parts = [part for tab in tabs for part in (*tab.inputs.values(), tab.status, tab.program, tab.link)]
+        loaded = blocks.load(opening, None, [start, *parts, *tables], **QUIET)
         links = [tab.link for tab in tabs]
         loaded.then(None, links, links, js=LINKS, **QUIET)
         for tab, work in tabs.items():
@@ -212,7 +234,7 @@ def wire(tab: Tab, run: Callable[..., Any], loaded: Any, start: Any, allowed: Al
         yield from run(request, *values) if wanted == tab.name else [{tab.status: gr.skip()}]
 
     def stop(request: gr.Request) -> str:
-        turns.end(str(request.session_hash), tab.name)
+        turns.say(str(request.session_hash), tab.name, paint.line("stopped"))
         return paint.line("stopped")
 
     def linked(event: Any) -> Any:
@@ -286,6 +308,7 @@ def recoloured(tab: Tab, allowed: Allowed, turns: Turns) -> Callable[..., Iterat
             now = replace(before, colour=settings.colour)
             told = paint.line(watch.status(film, step, now.nfe)) if now == settings else paint.stale(CHANGED)
             turns.begin(str(request.session_hash), tab.name, now)
+            turns.say(str(request.session_hash), tab.name, paint.line(AGAIN))
             yield {tab.result: paint.samples(film, step), tab.more["kept"]: (film, now), tab.status: told}
         except Exception as error:
             yield {tab.status: paint.error(in_words(error))}
@@ -335,36 +358,24 @@ def wire_law(tab: Tab) -> list[Any]:
 
 
 def opened(tabs: list[Tab], start: Any, allowed: Allowed) -> Callable[..., Update]:
-    """What a link asks for: the form of its tab, which is then run."""
-
-    def default(tab: Tab) -> Any:
-        with_model = "model" in {one.name for one in fields(tab.kind)} and allowed.models
-        return tab.kind(model=allowed.models[0]) if with_model else tab.kind()
+    """What a link asks for: the form of its tab, which is then run. All else stays as it was laid out, but for links: an
+    empty one leaves the address bar as it is until it was read."""
 
     def load(request: gr.Request) -> Update:
         asked = {key: value for key, value in dict(request.query_params).items() if not key.startswith("__")}
-        wanted, updates, good = asked.pop("tab", tabs[0].name), dict[Any, Any](), True
+        wanted = asked.pop("tab", tabs[0].name)
+        links = {tab.link: query(tab.name, default(tab.kind, allowed)) for tab in tabs}
+        shown = tabs[0]
         try:
             require_choice("tab", wanted, [tab.name for tab in tabs])
-        except ValueError as error:
-            wanted, asked, good = tabs[0].name, {}, False
-            updates[tabs[0].status] = paint.error(in_words(error))
-        for tab in tabs:
-            settings = default(tab)
-            try:
-                if tab.name == wanted:
-                    settings = read(
-                        tab.kind, {one.name: getattr(settings, one.name) for one in fields(settings)} | asked
-                    )
-                updates |= tab.told(settings, allowed)
-            except Exception as error:
-                settings, good = default(tab), False
-                updates |= {**tab.told(settings, allowed), tab.status: paint.error(in_words(error))}
-            updates |= tab.filled(settings)
-            if tab.kind is truth.Truth:
-                updates[tab.more["table"]] = truth.table_of(settings)
-            if tab.name == wanted:
-                updates[start] = wanted if good else ""
-        return updates
+            shown = next(tab for tab in tabs if tab.name == wanted)
+            begin = default(shown.kind, allowed)
+            settings = read(shown.kind, {one.name: getattr(begin, one.name) for one in fields(begin)} | asked)
+            told = shown.told(settings, allowed) | shown.filled(settings, begin)
+            if shown.kind is truth.Truth:
+                told[shown.more["table"]] = truth.table_of(settings)
+            return {start: wanted, **links, **told}
+        except Exception as error:
+            return {start: "", **links, shown.status: paint.error(in_words(error))}
 
     return load

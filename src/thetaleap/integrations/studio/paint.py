@@ -40,12 +40,13 @@ CSS = """
 .tl-legend i { display: inline-block; width: 8rem; height: .8rem; border-radius: 3px; margin: 0 .4rem;
   background: linear-gradient(90deg, rgb(68 1 84 / .6), rgb(59 82 139 / .6), rgb(33 145 140 / .6), rgb(94 201 98 / .6),
   rgb(253 231 37 / .6)); }
-.tl-scroll { overflow-x: auto; }
+.tl-scroll { overflow-x: auto; margin: .8rem 0; }
+.tl-scroll :is(table, thead, tbody, tr) { border: 0 !important; }
 .tl-scroll table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 .tl-scroll :is(th, td) { text-align: right; padding: .25rem .6rem; white-space: nowrap; border: 0 !important;
   border-bottom: 1px solid #8884 !important; }
 .tl-scroll :is(th, td):first-child { text-align: left; }
-.tl-bars { display: grid; grid-template-columns: max-content 1fr; gap: .15rem .6rem; align-items: center; }
+.tl-bars { display: grid; grid-template-columns: max-content 1fr; gap: .6rem; align-items: center; }
 .tl-bars b { font-weight: 400; font-family: ui-monospace, monospace; }
 .tl-bar { display: block; height: .5rem; margin: 1px 0; border-radius: 2px; }
 .tl-error { border-left: 4px solid #dc2626; padding: .3rem .6rem; }
@@ -56,6 +57,11 @@ CSS = """
 .tl-figure { width: 100%; min-width: 600px; background: white; border-radius: 4px; }
 .tl-status progress { width: 12rem; max-width: 100%; vertical-align: middle; }
 .tl-tab:has(.tl-stale) .tl-result { opacity: .45; }
+:is(a, button, input, textarea, [role=button], [tabindex]):focus-visible { outline: 2px solid #3b82f6 !important; outline-offset: 1px; }
+.form > .block > label { display: flex; flex-direction: column; height: 100%; }
+.form > .block > label > :last-child { margin-top: auto; }
+body:not(.dark) [role=tab][aria-selected=true] { color: #c2410c; }
+body:not(.dark) .tl-code :is(.cm-content, .cm-gutterElement) { filter: brightness(.55); }
 """
 
 

@@ -15,6 +15,8 @@ FOLDER = "GRADIO_TEMP_DIR"
 """The variable that says where gradio, and so the page, keeps files."""
 FONTS = "MPLCONFIGDIR"
 """And that for what matplotlib notes of fonts."""
+DIRECT = "no_proxy"
+"""And that for machines which are asked directly, without a proxy."""
 STREAM = "/queue/data"
 """Where gradio's page listens to its events."""
 
@@ -75,6 +77,8 @@ def serve(
     """
     with tempfile.TemporaryDirectory(prefix="thetaleap-studio-") as folder:
         os.environ |= {FOLDER: folder, FONTS: folder, "GRADIO_ANALYTICS_ENABLED": "False"}
+        direct = os.environ.get(DIRECT, os.environ.get(DIRECT.upper(), ""))
+        os.environ[DIRECT] = ",".join(filter(None, [direct, "127.0.0.1", "localhost", host]))  # gradio asks its server
         from starlette.middleware import Middleware  # pyright: ignore[reportMissingImports]
 
         from . import page  # with gradio and matplotlib, which look at these as they are imported

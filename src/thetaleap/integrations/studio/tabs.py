@@ -32,23 +32,36 @@ log = logging.getLogger(__name__)
 
 
 class Turns:
-    """The latest run of each visitor in each tab, and its settings: a newer one, or a stop, ends those before it."""
+    """The latest run of each visitor in each tab, its settings, and the line it ended with: a newer one, or a stop, ends
+    those before it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.latest: dict[tuple[str, str], object] = {}
         self.settings: dict[tuple[str, str], Any] = {}
+        self.lines: dict[tuple[str, str], str] = {}
 
     def begin(self, visitor: str, tab: str, settings: Any) -> Callable[[], bool]:
         """A new run; gives a function that says whether it is still the latest."""
         mine = object()
         with self.lock:
             self.latest[visitor, tab], self.settings[visitor, tab] = mine, settings
+            self.lines.pop((visitor, tab), None)
         return lambda: self.latest.get((visitor, tab)) is mine
 
-    def shown(self, visitor: str, tab: str) -> Any:
-        """The settings of what is shown in a tab."""
-        return self.settings.get((visitor, tab))
+    def say(self, visitor: str, tab: str, line: str, still: Callable[[], bool] = lambda: True) -> bool:
+        """The latest run has ended, with this line; gives whether it was `still` the latest."""
+        with self.lock:
+            if not still():
+                return False
+            self.latest.pop((visitor, tab), None)
+            self.lines[visitor, tab] = line
+            return True
+
+    def of(self, visitor: str, tab: str, settings: Any) -> bool:
+        """Whether what is shown in a tab is of these settings: a run that goes on, or one that was not cut short."""
+        key = visitor, tab
+        return settings == self.settings.get(key) and (key in self.latest or key in self.lines)
 
     def end(self, visitor: str, tab: str) -> None:
         """Stop what a visitor runs in a tab."""
@@ -58,7 +71,7 @@ class Turns:
     def forget(self, visitor: str) -> None:
         """The visitor has left: stop all of it."""
         with self.lock:
-            for known in (self.latest, self.settings):
+            for known in (self.latest, self.settings, self.lines):
                 for key in [key for key in known if key[0] == visitor]:
                     del known[key]
 
@@ -92,12 +105,13 @@ class Tab:
         """The Python and the link of some settings."""
         return {self.program: self.code(settings, allowed), self.link: query(self.name, settings)}
 
-    def filled(self, settings: Any) -> Update:
-        """The form with these settings."""
+    def filled(self, settings: Any, before: Any) -> Update:
+        """The form with these settings, where they are others than before."""
         values = {name: getattr(settings, name) for name in self.inputs}
         return {
             one: gr.update(value=split(values[name]) if name == "solvers" else values[name])
             for name, one in self.inputs.items()
+            if values[name] != getattr(before, name)
         }
 
 
