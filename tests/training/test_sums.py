@@ -13,7 +13,7 @@ from thetaleap.core.noise import Stream
 from thetaleap.models.tokenizers import Lexicon
 from thetaleap.training.sums import END, LENGTH, MOST, WORDS, Sums, encoded, problem, problems, result_of
 
-WORDING = {"buys": "+", "finds": "+", "wins": "+", "sells": "-", "loses": "-"}
+WORDING = {"buys": "+", "finds": "+", "gets": "+", "wins": "+", "gives": "-", "sells": "-", "loses": "-"}
 
 
 def solved(question: str) -> int:
@@ -28,9 +28,8 @@ def solved(question: str) -> int:
         number = int(re.findall(r"\d+", sentence)[0])
         if "times as many" in sentence:
             value, holder = value * number, subject
-        elif verb == "gives":
-            value += -number if subject == who else number
         else:
+            assert subject == who
             value += number if WORDING[verb] == "+" else -number
     assert f"does {holder} have now?" in asked
     return value

@@ -37,7 +37,7 @@ END = "<end>"
 MARK = "####"
 GIVEN = 0.75
 """How often the question is given, and the answer alone is to be learnt."""
-TOLD = "How as buys does finds gives has have loses many more now of sells times to wins"
+TOLD = "How as buys does finds from gets gives has have loses many more now of sells times to wins"
 NUMBERS = tuple(str(n) for n in range(MOST + 1))
 WORDS = (END, "\n", *".?+-*=", MARK, *NUMBERS, *TOLD.split(), *BOXES, *NAMES, *THINGS)
 
@@ -134,7 +134,7 @@ def _drawn(draw: _Draws) -> tuple[Problem | None, str]:
 def _change(draw: _Draws, sign: str, number: int, who: str, other: str) -> str:
     """How it is told that `who` has more, or fewer."""
     if draw.happens(0.5):
-        return f"{other} gives {number} to {who}." if sign == "+" else f"{who} gives {number} to {other}."
+        return f"{who} gets {number} from {other}." if sign == "+" else f"{who} gives {number} to {other}."
     if sign == "+":
         return f"{who} {draw.one(('buys', 'finds', 'wins'))} {number} more."
     return f"{who} {draw.one(('sells', 'loses'))} {number}."
