@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import pytest
 import torch
 
 import thetaleap as tl
+from tests.reproduction.test_text_experiment import letters, unigrams
 from thetaleap import jobs
 from thetaleap.core.evaluation import Denoiser
 from thetaleap.integrations import ray as engines
 from thetaleap.integrations.ray import Engine
 from thetaleap.jobs import Draw
 from thetaleap.jobs.draw import Given
+from thetaleap.reproduction import text
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]  # Ray has warnings of its own
 
@@ -158,6 +161,16 @@ def test_sample_is_that_of_the_library(engine: Engine) -> None:
         assert there.x.equal(here.x)
         assert there.nfe.equal(here.nfe)
         assert there.rounds.equal(here.rounds)
+
+
+def test_experiments_draw_through_it(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `reproduce text --engine ray` does, with two methods of many: the same table, whoever drew it."""
+    monkeypatch.setattr(text, "USED", (text.TAU, text.AUTO))
+    given: dict[str, Any] = {"model": letters(), "judge": unigrams(), "budgets": (4,), "num": 4, "progress": False}
+    text.run(tmp_path / "here", **given)
+    text.run(tmp_path / "there", sampler=partial(engines.sample, engine=engine, part_size=2), **given)
+    for name in ("text.csv", "text-samples.jsonl"):
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
 
 
 def test_a_dataset_goes_on_in_ray_data(engine: Engine) -> None:
