@@ -163,7 +163,8 @@ def figure(lengths: list[int]) -> None:
     for name, colour, make, solver in CURVES:
         found = []
         for length in lengths:
-            model, num = Kept(make(length)), max(1, min(8, 512 // length))
+            model: Any = Kept(make(length))
+            num = max(1, min(8, 512 // length))
             grid = counted(model, [1] * length)
             out = tl.sample(model, solver, grid=grid, num=num, window="auto", memory=2**36, batch_size=num)
             found.append(float(out.rounds.double().mean()))
