@@ -26,7 +26,8 @@ class Advice:
 SHORT_LINE = 8
 """Below this many positions none lie far enough apart for their order to matter."""
 FEW = 8
-"""Below this, a step for every evaluation measured better on trained networks than two evaluations per step."""
+"""Below this, each evaluation is a step of its own: at 4 that measured better on trained networks than two evaluations per
+step, and at 8 both were within the error. Budgets between were not measured."""
 BUDGET = 32
 """Evaluations of a sample, unless told otherwise."""
 
@@ -61,7 +62,7 @@ ADVICE = {
         "At 4, on seeds that no search had seen, the network's own bound on -log p above that of exact samples, in nats per "
         "token: completing an antibody with Sapiens 0.007 +- 0.008, against 0.021 +- 0.007 for ExponentialTrapezoidal with "
         "positions far apart and 0.123 +- 0.009 for Tweedie; Shakespeare's plays in byte pairs 0.13 +- 0.03, 0.18 +- 0.03 and "
-        "1.29 +- 0.04, the first surely ahead.",
+        "1.29 +- 0.04, the first surely ahead. Other budgets below 8 were not measured.",
     ),
     "oracle on a line": Advice(
         "masked models with exact conditionals, on a line",
