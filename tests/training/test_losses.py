@@ -12,6 +12,7 @@ from torch import Tensor
 
 import thetaleap as tl
 from tests.cases import dirichlet
+from thetaleap.core.bounds import score_entropies, uniform_entropies
 from thetaleap.core.noise import Stream
 from thetaleap.training import masked_bound, noised, score_entropy
 
@@ -129,3 +130,17 @@ def test_losses_have_gradients() -> None:
         assert logits.grad is not None
         assert bool(torch.isfinite(logits.grad).all())
         assert math.isfinite(float(logits.grad.abs().sum()))
+
+
+@pytest.mark.parametrize("states", [2, 7, 300])
+def test_one_pass_over_the_values_is_the_sum_over_them(states: int) -> None:
+    process, generator = tl.Uniform(states, tl.LogLinear()), torch.Generator().manual_seed(states)
+    logits = 4 * torch.randn(400, states, generator=generator, dtype=torch.float64)
+    clean, other = torch.randint(states, (2, 400), generator=generator)
+    present = torch.where(torch.rand(400, generator=generator) < 0.5, clean, other)
+    t = 1e-3 + 0.998 * torch.rand(400, 1, generator=generator, dtype=torch.float64)
+    summed = score_entropies(process, torch.softmax(logits, 1), clean, present, t)
+    torch.testing.assert_close(uniform_entropies(process, logits, clean, present, t), summed, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        uniform_entropies(process, logits.float(), clean, present, t), summed, rtol=1e-3, atol=1e-3
+    )

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ..core.bounds import score_entropies
+from ..core.bounds import score_entropies, uniform_entropies
 from ..core.checks import require_choice
-from ..core.processes import Masked, Process
+from ..core.processes import Masked, Process, Uniform
 
 WEIGHTINGS = ("t", "lambda")
 
@@ -56,7 +56,10 @@ def score_entropy(
     At the model's own conditionals it differs from the paper's by what does not depend on the model, and its mean over
     times, with the divergence of the last noise from the prior, bounds the -log-likelihood.
     """
-    batch, length = x0.shape
-    c = torch.softmax(logits.flatten(0, 1).to(torch.float64), 1)
-    time = t.repeat_interleave(length).unsqueeze(1)
-    return horizon * score_entropies(process, c, x0.flatten(), xt.flatten(), time).view(batch, -1).sum(1)
+    rows, clean, present = logits.flatten(0, 1), x0.flatten(), xt.flatten()
+    time = t.repeat_interleave(x0.shape[1]).unsqueeze(1)
+    if isinstance(process, Uniform):
+        each = uniform_entropies(process, rows, clean, present, time)
+    else:
+        each = score_entropies(process, torch.softmax(rows.to(torch.float64), 1), clean, present, time)
+    return horizon * each.view_as(x0).sum(1)

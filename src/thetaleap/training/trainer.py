@@ -180,9 +180,9 @@ def loss_of(
     sigma = -torch.log(process.schedule.alpha(t)) if sizes.timed and sizes.cond_dim else None
     with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"):
         logits = model(xt, sigma, None if labels is None else labels[mine].to(device))
-    horizon = process.schedule.horizon
+    logits, horizon = logits.float(), process.schedule.horizon
     if isinstance(process, Masked):
-        return masked_bound(process, logits.float(), x0, xt, t, horizon, recipe.weighting)
+        return masked_bound(process, logits, x0, xt, t, horizon, recipe.weighting)
     return score_entropy(process, logits, x0, xt, t, horizon)
 
 
