@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from thetaleap.models.transformer import Sizes, Transformer
+from thetaleap.models.transformer import Patches, Sizes, Transformer
 
 RADD = Sizes(tokens=11, hidden=24, blocks=2, heads=3)
 SEDD = replace(RADD, cond_dim=10)
@@ -234,3 +234,36 @@ def test_errors() -> None:
         replace(RADD, cond_dim=0)
     with pytest.raises(ValueError, match="sigma=None: this network is told the noise level"):
         randomised(SEDD)(tokens(SEDD))
+
+
+def test_squares_are_put_together_and_apart_again() -> None:
+    patches = Patches(2, 6, 1)
+    patches.fold = patches.unfold = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
+    x = torch.arange(24.0).view(1, 24, 1)
+    squares = patches.together(x)
+    assert squares[0].tolist()[:2] == [[0, 1, 6, 7], [2, 3, 8, 9]]
+    assert squares[0].tolist()[3] == [12, 13, 18, 19]
+    assert torch.equal(patches.apart(squares), x)
+
+
+def test_a_network_of_squares_gives_every_position_logits_of_its_own() -> None:
+    torch.manual_seed(0)
+    module = Transformer(Sizes(3, 16, 2, 2, row=6, patch=3)).double()
+    nn.init.normal_(module.output_layer.linear.weight)
+    x = torch.randint(4, (2, 36))
+    logits = module(x)
+    assert logits.shape == (2, 36, 3)
+    assert len(logits[0].unique(dim=0)) == 36
+    x[0, 35] = (x[0, 35] + 1) % 4  # seen from everywhere, and not from another sample
+    changed = (module(x) != logits).all(2)
+    assert changed[0].all()
+    assert not changed[1].any()
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [({"row": 14, "patch": 4}, "patch=4: must divide the 14 positions"), ({"patch": 2}, "patch=2: is for images")],
+)
+def test_squares_fit_the_image(told: dict[str, int], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        Sizes(3, 16, 2, 2, **told)  # pyright: ignore[reportArgumentType]

@@ -46,6 +46,7 @@ class Sizes:
         timed: whether the condition tells the noise level.
         classes: number of labels that the condition tells; a network that has them takes one more for none.
         row: positions in a row of an image; a position's rotary position is then its row and its column, by turns.
+        patch: height and width of the squares of an image that the blocks see as one position each.
         dropout: probability with which each entry that joins the residual stream is dropped while training.
         causal: whether a position sees itself and those before it alone.
     """
@@ -61,6 +62,7 @@ class Sizes:
     classes: int | None = None
     row: int | None = None
     causal: bool = False
+    patch: int = 1
 
     def __post_init__(self) -> None:
         require_count("tokens", self.tokens, least=2)
@@ -73,6 +75,11 @@ class Sizes:
             require(self.cond_dim is not None, "cond_dim", None, "labels are told by the condition: say how wide it is")
         if self.row is not None:
             require_count("row", self.row)
+        require_count("patch", self.patch)
+        if self.patch > 1:
+            require(self.row is not None and not self.causal, "patch", self.patch, "is for images; leave it out")
+            cut = (self.row or 0) % self.patch == 0
+            require(cut, "patch", self.patch, f"must divide the {self.row} positions of a row")
         even = self.hidden % (2 * self.heads) == 0
         require(even, "heads", self.heads, f"must divide the width, {self.hidden}, into parts of even size")
         require_number("dropout", self.dropout, 0, 1, closed="low")
@@ -210,6 +217,24 @@ class NoiseLevel(nn.Module):
         return F.silu(self.mlp(waves.to(dtype)))
 
 
+class Patches(nn.Module):
+    """Squares of an image as one position each, and back: what the blocks do costs as much less."""
+
+    def __init__(self, side: int, row: int, width: int) -> None:
+        super().__init__()
+        self.side, self.row = side, row
+        self.fold = nn.Linear(side**2 * width, width)
+        self.unfold = nn.Linear(width, side**2 * width)
+
+    def together(self, x: Float[Tensor, "b d h"]) -> Float[Tensor, "b n h"]:
+        squares = x.unflatten(1, (-1, self.side, self.row // self.side, self.side)).transpose(2, 3)
+        return self.fold(squares.flatten(3).flatten(1, 2))
+
+    def apart(self, x: Float[Tensor, "b n h"]) -> Float[Tensor, "b d h"]:
+        squares = self.unfold(x).unflatten(1, (-1, self.row // self.side)).unflatten(3, (self.side, self.side, -1))
+        return squares.transpose(2, 3).flatten(1, 4)
+
+
 class Output(nn.Module):
     """The last norm and the last linear layer, which starts at zero: all tokens equally likely."""
 
@@ -241,7 +266,10 @@ class Transformer(nn.Module):
         self.label_map = None
         if sizes.classes is not None and sizes.cond_dim is not None:
             self.label_map = nn.Embedding(sizes.classes + 1, sizes.cond_dim)
-        self.rotary_emb = Rotary(sizes.hidden // sizes.heads, sizes.row)
+        self.patches = None
+        if sizes.patch > 1 and sizes.row is not None:
+            self.patches = Patches(sizes.patch, sizes.row, sizes.hidden)
+        self.rotary_emb = Rotary(sizes.hidden // sizes.heads, sizes.row and sizes.row // sizes.patch)
         self.blocks = nn.ModuleList([Block(sizes) for _ in range(sizes.blocks)])
         self.output_layer = Output(sizes)
 
@@ -264,9 +292,14 @@ class Transformer(nn.Module):
             none = self.label_map.num_embeddings - 1
             told = self.label_map(torch.full_like(x[:, 0], none) if labels is None else labels).unsqueeze(1)
             condition = told if condition is None else condition + told
+        if self.patches is not None:
+            require(sight is None, "sight", sight, "this network sees squares of an image; leave it out")
+            hidden = self.patches.together(hidden)
         turn = self.rotary_emb(hidden, None if sight is None else sight.places)
         for number, block in enumerate(self.blocks):
             hidden = block(hidden, turn, condition, sight, number)
+        if self.patches is not None:
+            hidden = self.patches.apart(hidden)
         return self.output_layer(hidden, condition)
 
     def at(self, schedule: Schedule | None) -> Callable[..., Float[Tensor, "b d h"]]:

@@ -88,10 +88,11 @@ def card_of(like: str) -> dict[str, Any]:
 
 
 def recipe_of(card: dict[str, Any], steps: int) -> Recipe:
-    """That of the card, with so many steps or its own; nothing is compiled, and there is no noise to choose."""
+    """That of the card, with so many steps or its own; nothing is compiled, there is no noise to choose, and every position
+    is one."""
     known = {one.name for one in fields(Recipe)}
     told = {key: value for key, value in card["recipe"].items() if key in known}
-    return Recipe(**{**told, "process": "masked", "compiled": False, "steps": steps or told["steps"]})
+    return Recipe(**{**told, "process": "masked", "patch": 1, "compiled": False, "steps": steps or told["steps"]})
 
 
 def reading(card: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Recipe:
     hidden: int = knob(256, "Width of the transformer.", least=1)
     blocks: int = knob(6, "Its depth.", least=1)
     heads: int = knob(8, "Its attention heads.", least=1)
+    patch: int = knob(1, "Side of the squares of an image that it sees as one position each.", least=1)
     steps: int = knob(2000, "Steps to train.", least=1)
     batch: int = knob(16, "Examples in a step.", least=1)
     optimizer: str = knob("adamw", "adamw, or muon for the matrices of the blocks.", choices=("adamw", "muon"))
@@ -99,6 +100,7 @@ def sizes_of(recipe: Recipe, corpus: Examples) -> Sizes:
         dropout=recipe.dropout,
         classes=corpus.classes,
         row=None if corpus.shape is None else corpus.shape[-1],
+        patch=recipe.patch,
     )
 
 
