@@ -237,9 +237,12 @@ def test_errors() -> None:
 
 
 def test_squares_are_put_together_and_apart_again() -> None:
-    patches = Patches(2, 6, 1)
-    patches.fold = patches.unfold = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
-    x = torch.arange(24.0).view(1, 24, 1)
+    patches, corner = Patches(2, 6, 4), torch.eye(4).repeat_interleave(4, 1) * torch.eye(4)[0].repeat(4)
+    with torch.no_grad():
+        for linear, weight in ((patches.fold, corner), (patches.unfold, corner.T)):
+            linear.weight.copy_(weight)
+            linear.bias.zero_()
+    x = torch.arange(24.0).view(1, 24, 1) * torch.eye(4)[0]  # the first channel tells the position
     squares = patches.together(x)
     assert squares[0].tolist()[:2] == [[0, 1, 6, 7], [2, 3, 8, 9]]
     assert squares[0].tolist()[3] == [12, 13, 18, 19]
