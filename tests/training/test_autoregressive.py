@@ -47,7 +47,7 @@ def test_the_loss_is_a_likelihood() -> None:
     corpus = read_corpus(WORDS)
     model, x = start(SMALL, corpus).model, torch.zeros((2, 8), dtype=torch.int64)
     given = torch.arange(8).expand(2, 8) < 3
-    nats, asked = loss_of(SMALL, model, Batch(x, None, given), Stream(0, 0, 2))
+    nats, asked = loss_of(SMALL, model.sizes, model, Batch(x, None, given), Stream(0, 0, 2))
     assert nats.tolist() == pytest.approx([5 * math.log(3)] * 2)
     assert asked.tolist() == [5, 5]
 

@@ -28,11 +28,11 @@ from ..core.fields import check_fields, knob
 from ..core.noise import Draw, Stream
 from ..core.storage import SHIPPED
 from ..models.trained import CARD
-from ..models.transformer import Transformer
+from ..models.transformer import Sizes, Transformer
 from .data import Batch, Corpus, Examples, read_corpus
 from .recipes import Card, command, run_script, write_card
 from .sums import Sums
-from .trainer import CHECKPOINT, Recipe, Run, averaged, descend, optimizers, resume, save, sizes_of
+from .trainer import CHECKPOINT, Recipe, Run, averaged, compiler, descend, optimizers, resume, save, sizes_of
 
 SCRIPT = "thetaleap.training.autoregressive"
 EVERY = 180.0
@@ -88,11 +88,13 @@ def card_of(like: str) -> dict[str, Any]:
 
 
 def recipe_of(card: dict[str, Any], steps: int) -> Recipe:
-    """That of the card, with so many steps or its own; nothing is compiled, there is no noise to choose, and every position
-    is one."""
+    """That of the card, with so many steps or its own; compiled if it can be, and there is no noise to choose. A network that
+    sees squares cannot be asked for one position after the other, and so every position is one."""
     known = {one.name for one in fields(Recipe)}
     told = {key: value for key, value in card["recipe"].items() if key in known}
-    return Recipe(**{**told, "process": "masked", "patch": 1, "compiled": False, "steps": steps or told["steps"]})
+    compiled = told.get("compiled", False) and compiler()
+    own = {"process": "masked", "patch": 1, "compiled": compiled, "steps": steps or told["steps"]}
+    return Recipe(**{**told, **own})
 
 
 def reading(card: dict[str, Any]) -> dict[str, Any]:
@@ -110,17 +112,17 @@ def start(recipe: Recipe, corpus: Examples) -> Run:
         torch.manual_seed(recipe.seed)
         model = Transformer(sizes).train()
     averages = {name: value.detach().clone() for name, value in model.named_parameters()}
-    return Run(recipe, model, averages, optimizers(recipe, model))
+    fast = torch.compile(model) if recipe.compiled else None
+    return Run(recipe, model, averages, optimizers(recipe, model), fast=fast)  # pyright: ignore[reportArgumentType]
 
 
-def loss_of(recipe: Recipe, model: nn.Module, batch: Batch, noise: Stream) -> tuple[Tensor, Tensor]:
+def loss_of(recipe: Recipe, sizes: Sizes, model: nn.Module, batch: Batch, noise: Stream) -> tuple[Tensor, Tensor]:
     """``-log p`` of each example in nats, and how many tokens it has that are not given."""
-    assert isinstance(model, Transformer)
     x, labels = batch.tokens, batch.labels
     if labels is not None:
         dropped = noise(Draw.LABEL).uniform(len(labels)) < recipe.drop_label
-        labels = torch.where(dropped, model.sizes.classes or 0, labels)
-    before = torch.cat([torch.full_like(x[:, :1], model.sizes.tokens), x[:, :-1]], 1)
+        labels = torch.where(dropped, sizes.classes or 0, labels)
+    before = torch.cat([torch.full_like(x[:, :1], sizes.tokens), x[:, :-1]], 1)
     nats = F.cross_entropy(model(before, None, labels).transpose(1, 2).float(), x, reduction="none")
     asked = torch.ones_like(nats) if batch.given is None else (~batch.given).to(nats)
     return (nats * asked).sum(1), asked.sum(1)
@@ -137,7 +139,8 @@ def train(corpus: Examples, recipe: Recipe, folder: Path) -> Run:
         noise = Stream(recipe.seed, 0, recipe.batch).at(run.step)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(noise(Draw.DROPOUT).uniform(recipe.batch)[0] * 2**53))
-            nats, _ = loss_of(recipe, run.model, corpus.draw(recipe.batch, recipe.length, noise), noise)
+            batch, model = corpus.draw(recipe.batch, recipe.length, noise), run.fast or run.model
+            nats, _ = loss_of(recipe, run.model.sizes, model, batch, noise)
             loss = descend(run, nats.mean() / recipe.length)
         if run.step % 100 == 0:
             print(f"step {run.step} of {recipe.steps}: {loss / math.log(2):.3f} bits per token", file=sys.stderr)
@@ -155,7 +158,7 @@ def held_out(run: Run, corpus: Examples) -> tuple[float, float]:
     for first in range(0, max(LEAST, 8 * recipe.batch), recipe.batch):
         noise = Stream(recipe.seed, first, recipe.batch).at(2**40)  # no step of training
         with torch.no_grad():
-            nats, _ = loss_of(recipe, model, corpus.draw(recipe.batch, recipe.length, noise), noise)
+            nats, _ = loss_of(recipe, model.sizes, model, corpus.draw(recipe.batch, recipe.length, noise), noise)
         parts.append(nats.double().mean() / recipe.length)
     means = torch.stack(parts)
     return float(means.mean()), float(means.std() / len(means) ** 0.5)

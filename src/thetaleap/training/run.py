@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -119,6 +117,5 @@ def run_on(
 
 
 def _require_compiler(compiled: Any, device: torch.device) -> None:
-    there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
     remedy = "there is no C++ compiler here; leave it out, or install g++"
-    require(there or compiled is not True or device.type != "cpu", "compiled", True, remedy)
+    require(trainer.compiler() or compiled is not True or device.type != "cpu", "compiled", True, remedy)

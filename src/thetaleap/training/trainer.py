@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -102,6 +103,11 @@ def sizes_of(recipe: Recipe, corpus: Examples) -> Sizes:
         row=None if corpus.shape is None else corpus.shape[-1],
         patch=recipe.patch,
     )
+
+
+def compiler() -> bool:
+    """Whether there is one, of C++."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
 
 
 class Spread:
