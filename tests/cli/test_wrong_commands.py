@@ -138,6 +138,7 @@ CASES = {
     "chat llada:empty --length 0": ("--length 0: ", "give a whole number of at least 1"),
     "reproduce tyo": ("NAME tyo: ", "did you mean 'toy'?"),
     "reproduce toy --judge plays": ("--judge plays: toy takes no such option", "leave it out"),
+    "reproduce toy --hours 1": ("--hours 1: only what is drawn in full", "give --full too"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,10 @@ def test_only_what_is_undecided_is_drawn_on(tmp_path: Path) -> None:
     once = Source((0.0, 9.0, 0.0), 3)
     until_decided(job(tmp_path, full=False), "test", CELLS, once, both)
     assert once.asked == [("A", NUM), ("B", NUM), ("C", NUM)], "one look without full"
+    late = Source((0.0, 9.0, 0.0), 3)
+    _, claims = until_decided(replace(job(tmp_path), hours=0.0), "test", CELLS, late, both)
+    assert late.asked == once.asked, "none after the hours"
+    assert [claim.verdict for claim in claims] == ["agrees", "undecided"]
 
 
 def test_a_verdict_stays(tmp_path: Path) -> None:

@@ -40,6 +40,12 @@ def reproduce(
             "--full", help="Draw until every claim is decided, for hours; type it again to go on after a stop."
         ),
     ] = False,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            help="With --full: hours of an experiment after which it begins no further look.", show_default="none"
+        ),
+    ] = None,
     model: Annotated[
         str | None, _asked("Another model: radd:SOURCE for text, maskgit: for images, llada: for gsm8k.")
     ] = None,
@@ -72,7 +78,7 @@ def reproduce(
     Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, with one look each:
     [cyan]thetaleap reproduce all[/]
     """
-    given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe", "full")}
+    given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe", "full", "hours")}
     drawer = engine_of(given.pop("engine"), **{key: given.pop(key) for key in ENGINE_OPTIONS})
     from ..reproduction import EXPERIMENTS
 
@@ -97,6 +103,7 @@ def reproduce(
         require(key in EXPERIMENTS[name].options, asked, value, f"{name} takes no such option; leave it out")
     folder = require_folder(out or default_folder(name))
     more |= {"full": True} if full else {}
+    more |= {} if hours is None else {"hours": hours}
     with nullcontext() if drawer is None else drawer.running():
         report = EXPERIMENTS[name].run(folder, num=num, seed=seed, progress=None, **more)
     print_report(report.text, report.files)

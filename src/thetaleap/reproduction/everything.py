@@ -78,7 +78,8 @@ def run(job: Job, experiments: Mapping[str, tuple[str, Callable[..., Report]]]) 
     folder, parts = job.folder, list[Part]()
     for name, (about, start) in experiments.items():
         began = time.monotonic()
-        report = start(folder / name, num=job.num, seed=job.seed, progress=job.progress, full=job.full)
+        manner = {"progress": job.progress, "full": job.full, "hours": job.hours}
+        report = start(folder / name, num=job.num, seed=job.seed, **manner)
         parts.append(Part(name, about, report, (time.monotonic() - began) / 60))
         write_text(folder / "report.html", render("report.html.j2", parts=parts, most=MOST_ROWS))
         listed = [{"experiment": part.name, **asdict(claim)} for part in parts for claim in part.report.claims]

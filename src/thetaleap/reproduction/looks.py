@@ -8,7 +8,8 @@ A true claim gets six chances to be said to differ, where a single look gives it
 times that of `rules` for each row that is compared: 0.81% in one direction and 1.6% in both. Looks at the same samples
 depend on each other, which makes it 0.67% and 1.3% where the truth is on the edge, and next to nothing beyond it.
 
-What was drawn is kept in files, and is not drawn again: a run that was stopped goes on where it was.
+What was drawn is kept in files, and is not drawn again: a run that was stopped goes on where it was. One that is given
+hours begins no look after them, whatever the looks before have shown: what is undecided then is said to be so.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def until_decided(
         claims = [old if old.verdict != "undecided" else new for old, new in zip(claims or found, found, strict=True)]
         missing = {method for claim in claims if claim.verdict == "undecided" for method in claim.methods}
         wanted = [cell for cell in cells if cell.method in missing and cell.judged]
-        if not wanted:
+        if not wanted or job.late:
             break
     return study, claims
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from .. import __version__
-from ..core.checks import require_count
+from ..core.checks import require, require_count, require_number
 from ..core.progress import progress_bar
 from ..evaluation import figures
 from ..models import load
@@ -47,7 +47,14 @@ class Job:
     progress: bool | None
     full: bool = False
     """Draw until every claim is decided, and keep what was drawn: see `looks`."""
+    hours: float | None = None
+    """After which no further look begins."""
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def late(self) -> bool:
+        """Whether the hours are over."""
+        return self.hours is not None and time.monotonic() - self.began > 3600 * self.hours
 
     def bar(self, label: str, work: float) -> AbstractContextManager[Callable[..., None]]:
         """A progress bar. The work begins here, and so the folder is made."""
@@ -56,8 +63,8 @@ class Job:
 
 
 def experiment(least: int = 1) -> Callable[[Callable[..., Report]], Callable[..., Report]]:
-    """Makes ``run(folder, *, num=None, seed=0, progress=None, full=False, **options)`` of a function of a job and its
-    options.
+    """Makes ``run(folder, *, num=None, seed=0, progress=None, full=False, hours=None, **options)`` of a function of a job
+    and its options.
 
     `num` is `least` or more, and None is as many as the experiment calls for; there is a progress bar by default if
     standard error is a terminal.
@@ -72,12 +79,16 @@ def experiment(least: int = 1) -> Callable[[Callable[..., Report]], Callable[...
             seed: int = 0,
             progress: bool | None = None,
             full: bool = False,
+            hours: float | None = None,
             **options: Any,
         ) -> Report:
             if num is not None:
                 require_count("num", num, least)
             require_count("seed", seed, least=0)
-            return measure(Job(folder, num, seed, progress, full), **options)
+            if hours is not None:
+                require(full, "hours", hours, "only what is drawn in full takes hours; give --full too (in Python full=True)")
+                require_number("hours", hours, 0, math.inf, closed="low")
+            return measure(Job(folder, num, seed, progress, full, hours), **options)
 
         return run
 
