@@ -1,13 +1,17 @@
-"""What Ray costs, and whether it keeps its memory.
+"""What Ray costs, whether it keeps its memory, and what it takes to evaluate many samples.
 
 ``python -m benchmarks.many overhead`` draws parts of `shakespeare` in this process, by one worker and by two, in turn, each with
 one thread: seconds of a part, from the first to the last of a run. ``soak MINUTES`` draws for so long by two workers, and
-compares the memory of the driver and of the workers early and late.
+compares the memory of the driver and of the workers early and late. ``evaluate NUM`` writes two folders of true samples of
+`chain64`, of a tenth of NUM and then of NUM, and reports the seconds and the peak memory of ``thetaleap evaluate`` on one with
+the other as reference, with one evaluation of each sample.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,10 +23,11 @@ import psutil
 import torch
 
 import thetaleap as tl
-from thetaleap import jobs
+from thetaleap import files, jobs
 from thetaleap.integrations.ray import Engine
 from thetaleap.jobs import Draw, Here
 from thetaleap.jobs.folder import Folder
+from thetaleap.sampling import Samples
 
 MODEL, NFE, SIZE, PARTS, ROUNDS = "shakespeare", 16, 16, 6, 3
 EARLY = 0.2
@@ -95,10 +100,38 @@ def until(end: float) -> Iterator[int]:
         yield part
 
 
+def true_samples(place: Path, num: int, seed: int, model: str = "chain64") -> Path:
+    """A folder as of a job, of samples that are drawn without one: that is faster."""
+    oracle, draw = tl.load(model), jobs.drawing(model, tl.Tweedie(), nfe=8, num=num, seed=seed)
+    folder = Folder(place, draw.card, draw.parts)
+    folder.check()
+    for part in range(draw.parts):
+        rows = draw.rows(part)
+        x = oracle.draw(len(rows), seed * draw.parts + part)
+        once = torch.ones(len(rows), dtype=torch.int64)
+        folder.put(part, files.parquet(Samples(x, once, once, once, {}), {**draw.card, "first": rows.start}))
+    return place
+
+
+def evaluate(num: int) -> None:
+    """Seconds and memory of the command, by the number of samples."""
+    for size in (num // 10, num):
+        with tempfile.TemporaryDirectory() as place:
+            samples, reference = (true_samples(Path(place, name), size, n) for n, name in enumerate(("x", "y")))
+            command = [sys.executable, "-m", "thetaleap", "evaluate", samples, "--reference", reference]
+            begin = time.perf_counter()
+            process = subprocess.Popen([*command, "--per-sample", "1"])
+            _, code, usage = os.wait4(process.pid, 0)
+            taken = time.perf_counter() - begin
+        print(f"{size:,} samples: {taken:.0f} s, {usage.ru_maxrss / 2**10:.0f} MiB, exit code {code}", flush=True)
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["overhead"]:
         overhead()
     elif sys.argv[1:2] == ["soak"]:
         soak(float((sys.argv[2:3] or ["120"])[0]))
+    elif sys.argv[1:2] == ["evaluate"]:
+        evaluate(int((sys.argv[2:3] or ["1000000"])[0]))
     else:
         print(__doc__)

@@ -23,15 +23,8 @@ from thetaleap.evaluation.judges.iglm import IgLM, iglm
 from thetaleap.evaluation.metrics import TextQuality, ngram_divergence
 from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.evaluation.metrics.sequences import Measured, frequency_distance, pairwise_distance, position_entropy
-from thetaleap.evaluation.samples import (
-    ABOUT,
-    Evaluation,
-    free_positions,
-    measure,
-    measure_text,
-    read_reference,
-    read_texts,
-)
+from thetaleap.evaluation.reading import read_reference, read_texts
+from thetaleap.evaluation.samples import ABOUT, Evaluation, free_positions, measure, measure_text
 from thetaleap.models.hf.masked_lm import Letters
 from thetaleap.sampling import Samples
 
@@ -81,6 +74,21 @@ def test_all_positions(tmp_path: Path) -> None:
     exact = pseudo_log_likelihood(tl.load("mixture32"), x)
     assert found["figures"]["pseudo_log_likelihood"]["value"] == exact.value
     assert found["reference"] == {}
+
+
+def test_progress_is_told(tiny_judge: Judge) -> None:
+    """From 0 to 1, with the figure that is being found."""
+    told: list[tuple[float, str]] = []
+    x = tl.load("mixture32").draw(90, 0)
+    measure("mixture32", x, x[:40], progress=lambda share, note: told.append((share, note)))
+    shares = [share for share, _ in told]
+    assert shares == sorted(shares)
+    assert len(told) > 20
+    assert shares[-1] == pytest.approx(1)
+    assert {note for _, note in told} == set(list(ABOUT)[:6])
+    told.clear()
+    measure_text(tiny_judge, LINES, [BOOK], progress=lambda share, note: told.append((share, note)))
+    assert [share for share, _ in told] == [0.5, 1, 1]
 
 
 def test_numbers_that_json_lacks() -> None:
@@ -215,7 +223,7 @@ def letters_model(monkeypatch: pytest.MonkeyPatch) -> None:
         tokenizer=Letters("ABC"),
         horizon=getattr(chain, names[2]),
     )
-    monkeypatch.setattr("thetaleap.evaluation.samples.load", lambda name, **options: model)
+    monkeypatch.setattr("thetaleap.evaluation.reading.load", lambda name, **options: model)
 
 
 def test_the_judge_s_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +302,7 @@ def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest
         asked.append((name, options))
         return SimpleNamespace(tokenizer=Letters("abcdeght. "))
 
-    monkeypatch.setattr("thetaleap.evaluation.samples.load", fake)
+    monkeypatch.setattr("thetaleap.evaluation.reading.load", fake)
     texts = ["the bad t.", "a bad hat ", "cat hat ab"]
     x = torch.tensor([Letters("abcdeght. ").encode(text) for text in texts])
     once = torch.ones(3, dtype=torch.int64)
@@ -302,12 +310,16 @@ def test_tokens_are_read_as_the_model_s_text(tmp_path: Path, monkeypatch: pytest
     files.write(tmp_path / "x.parquet", out, {"model": "mlm:there"})
     files.write(tmp_path / "x.jsonl", out, {})
     (tmp_path / "y.jsonl").write_text("\n".join(json.dumps({"text": text, "more": 1}) for text in texts))
-    assert read_texts(tmp_path / "x.parquet", None) == (texts, "mlm:there")
-    assert read_texts(tmp_path / "x.jsonl", "antiberty") == (texts, "antiberty")
-    assert read_texts(tmp_path / "y.jsonl", None) == (texts, None)
+    for file, model, name in (
+        ("x.parquet", None, "mlm:there"),
+        ("x.jsonl", "antiberty", "antiberty"),
+        ("y.jsonl", None, None),
+    ):
+        read, who = read_texts(tmp_path / file, model)
+        assert (list(read), len(read), who) == (texts, 3, name)
     assert asked == [("mlm:there", {"length": 10}), ("antiberty", {"length": 10})]
-    assert read_reference(tmp_path / "x.jsonl", "antiberty") == texts
-    assert read_reference(tmp_path / "y.jsonl", None) == texts
+    assert list(read_reference(tmp_path / "x.jsonl", "antiberty")) == texts
+    assert list(read_reference(tmp_path / "y.jsonl", None)) == texts
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli.test_cli import call, failed, ran
 from tests.cli.test_interrupted import interrupted
 from thetaleap import files
+from thetaleap.evaluation import samples
+from thetaleap.evaluation.metrics import counts, sequences
+from thetaleap.evaluation.samples import ABOUT
+from thetaleap.files import reading
 from thetaleap.jobs import Draw
 
 CUBE = ("sample", "cube3", "--solver", "tweedie", "--nfe", 3, "--seed", 2)
@@ -138,6 +144,97 @@ def test_evaluate_and_compare_read_folders(here: Path) -> None:
     result = call("evaluate", "s1", "--json")
     assert (result.exit_code, result.stderr) == (0, "s1 has 5 of 6 parts; figures are of these\n")
     assert json.loads(result.stdout)["samples"] == 33
+
+
+def little_memory(patch: pytest.MonkeyPatch) -> None:
+    """For no table, for 5 samples of 256 tokens, 4 in pairs, and for n-grams of 3."""
+    for module in (counts, sequences):
+        patch.setattr(module, "DENSE", 0)
+    patch.setattr(sequences, "FEW", 4)
+    patch.setattr(sequences, "SPARSE", 5 * 256)
+    patch.setattr(samples, "GRAMS", 3 * 256)
+    patch.setattr(samples, "TEXTS", 2)
+
+
+def test_a_folder_has_the_figures_of_its_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the model and by a judge of text; also where some are of the first samples, which is said."""
+    for seed in (1, 2):
+        common = ("sample", "shakespeare-char", "--solver", "tweedie", "--nfe", 1, "--num", 7, "--seed", seed)
+        ran(*common, "--out", f"s{seed}.parquet")
+        ran(*common, "--out", f"s{seed}", "--part-size", 3)
+    names = ("pairwise_distance", "position_entropy", "position_distance", "neighbour_distance", "pair_distance")
+    counted = [f"{name}_{n}" for name, most in (("distinct", 4), ("kl", 3), ("js", 3)) for n in range(1, 1 + most)]
+    wanted = {
+        ("--per-sample", 2): dict(zip(names, (5, 5, 5, 5, 4), strict=True)),
+        ("--judge", "plays"): {"reference": 6, **dict.fromkeys(counted, 3)},
+    }
+    for words, first in wanted.items():
+        whole = json.loads(ran("evaluate", "s1.parquet", *words, "--reference", "s2.parquet", "--json"))
+        assert json.loads(ran("evaluate", "s1", *words, "--reference", "s2", "--json")) == whole
+        assert "first" not in whole
+        with monkeypatch.context() as patch:
+            little_memory(patch)
+            some = json.loads(ran("evaluate", "s1.parquet", *words, "--reference", "s2.parquet", "--json"))
+            assert json.loads(ran("evaluate", "s1", *words, "--reference", "s2", "--json")) == some
+            text = ran("evaluate", "s1", *words, "--reference", "s2")
+        assert some["first"] == first
+        for name, figure in some["figures"].items():
+            assert (figure == whole["figures"][name]) == (name not in first), name
+            said = f"; of the first {first[name]} samples\n" if name in first else "\n"
+            assert f"{ABOUT[name]}{said}" in text
+        assert ("The reference is long: its first 6 pieces were taken." in text) == ("reference" in first)
+
+
+def test_few_parts_are_in_memory_at_a_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 parts, whatever is measured, tokens or text."""
+    alive = most = 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def counted(held: Any) -> Any:
+        nonlocal alive, most
+        weakref.finalize(held, gone)
+        alive += 1
+        most = max(most, alive)
+        return held
+
+    class Texts(list[str]):
+        """As a list has no weak references."""
+
+    tokens_of, read_parquet = reading.tokens_of, reading._read_parquet
+
+    def some_tokens(*arguments: Any) -> Any:
+        return torch.from_numpy(counted(tokens_of(*arguments).numpy().copy()))
+
+    def some_columns(*arguments: Any) -> Any:
+        columns, card = read_parquet(*arguments)
+        return columns | ({"text": counted(Texts(columns["text"]))} if "text" in columns else {}), card
+
+    ran("sample", "cube3", "--num", 1200, "--part-size", 40, "--out", "tokens")
+    ran("sample", "shakespeare-char", "--solver", "tweedie", "--nfe", 1, "--num", 30, "--part-size", 1, "--out", "text")
+    monkeypatch.setattr(reading, "tokens_of", some_tokens)
+    monkeypatch.setattr(reading, "_read_parquet", some_columns)
+    monkeypatch.setattr(counts, "AT_ONCE", 60)
+    monkeypatch.setattr(samples, "TEXTS", 2)
+    for words in (("tokens", "--reference", "tokens"), ("text", "--judge", "plays", "--reference", "text")):
+        most = 0
+        ran("evaluate", *words)
+        assert 1 < most <= 5, words
+    most = 0
+    ran("compare", "cube3", "--solvers", "tweedie", "--nfe", "2", "--num", 20, "--reference", "tokens", "--out", "out")
+    assert 0 < most <= 5
+
+
+def test_a_part_of_other_samples_is_named(here: Path) -> None:
+    ran(*CUBE, "--num", 6, "--part-size", 2, "--out", "x")
+    part = Path("x", "part-000001.parquet")
+    columns, card = reading._read_parquet(part)
+    with part.open("wb") as file:
+        files._write_parquet(file, {**columns, "tokens": columns["tokens"][:, :2]}, card)
+    said = "FILE x: cannot be read (the samples of part-000001.parquet have another length); give a file written by"
+    assert failed("evaluate", "x").startswith(said)
 
 
 def test_texts_of_a_folder_are_judged(here: Path) -> None:

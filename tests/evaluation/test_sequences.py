@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import thetaleap as tl
+from tests.core.test_batches import in_parts
+from thetaleap.core.batches import Batches
+from thetaleap.evaluation.metrics import counts, sequences
 from thetaleap.evaluation.metrics.likelihood import pseudo_log_likelihood
 from thetaleap.evaluation.metrics.sequences import (
     KINDS,
     Frequencies,
     Measured,
+    affordable,
     frequency_distance,
     frequency_gap,
     mean,
@@ -163,6 +167,90 @@ def test_positions_that_do_not_count() -> None:
     assert position_entropy(x, some) == position_entropy(x[:, some])
 
 
+# --- counting, against comparing each with each
+
+
+def agreement(x: Tensor, y: Tensor, kind: str) -> Tensor:
+    """The share of places at which each of x agrees with each of y."""
+    same = x.unsqueeze(1) == y.unsqueeze(0)
+    return torch.stack([same[..., list(place)].all(2) for place in places(kind, x.shape[1])]).double().mean(0)
+
+
+def by_pairs(x: Tensor, y: Tensor, kind: str) -> Measured:
+    """The distance by its definition, and its jackknife by leaving rows and columns out."""
+    xx, yy, xy = agreement(x, x, kind), agreement(y, y, kind), agreement(x, y, kind)
+
+    def within(k: Tensor) -> float:
+        return float(k.sum() - k.diagonal().sum()) / (len(k) * (len(k) - 1))
+
+    def distance(own: list[int], others: list[int]) -> float:
+        return within(xx[own][:, own]) + within(yy[others][:, others]) - 2 * float(xy[own][:, others].mean())
+
+    rows, columns = list(range(len(x))), list(range(len(y)))
+    less = [distance(rows[:n] + rows[n + 1 :], columns) for n in rows]
+    less_reference = [distance(rows, columns[:n] + columns[n + 1 :]) for n in columns]
+    return Measured(distance(rows, columns), math.sqrt(variance(less) + variance(less_reference)))
+
+
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing fits into a table, and little into memory at a time."""
+    for module in (counts, sequences):
+        monkeypatch.setattr(module, "DENSE", 0)
+    monkeypatch.setattr(counts, "AT_ONCE", 50)
+    monkeypatch.setattr(counts, "MERGED", 20)
+    monkeypatch.setattr(sequences, "COMPARED", 100)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("states", [2, 40, 2**28])
+def test_counts_say_what_pairs_say(
+    kind: Frequencies, states: int, dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few values, of many, and of so many that no table holds them."""
+    if not dense:
+        small_tables(monkeypatch)
+    chance = torch.Generator().manual_seed(0)
+    x, y = (torch.randint(states, (num, 5), generator=chance) for num in (60, 35))
+    y[:, 1] = x[: len(y), 1]
+    found, wanted = frequency_distance(x, y, kind), by_pairs(x, y, kind)
+    assert found.value == pytest.approx(wanted.value, abs=1e-12)
+    assert found.error == pytest.approx(wanted.error, abs=1e-12)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_figures_do_not_depend_on_parts(dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit; and without a table they are what they are with one."""
+    chance = torch.Generator().manual_seed(0)
+    x, y, z = (torch.randint(9, (num, 6), generator=chance) for num in (50, 40, 30))
+
+    def figures(x: Any, y: Any, z: Any) -> list[Measured]:
+        each = [pairwise_distance(x), position_entropy(x)]
+        each += [frequency_distance(x, y, kind) for kind in KINDS]
+        return each + [frequency_gap(x, y, z, kind) for kind in KINDS]
+
+    plain = figures(x, y, z)
+    if not dense:
+        small_tables(monkeypatch)
+    whole = figures(x, y, z)
+    assert whole == figures(in_parts(x, 1, 30, 19), in_parts(y, 40), in_parts(z, 9, 9, 9, 3))
+    for one, other in zip(whole, plain, strict=True):
+        assert (one.value, one.error) == (pytest.approx(other.value, abs=1e-12), pytest.approx(other.error, abs=1e-12))
+
+
+def test_what_can_be_afforded() -> None:
+    """Any number of samples, of letters; of large vocabularies as many as have 2^25 cells, and few in all pairs."""
+
+    def most(of: Frequencies, length: int, states: int, num: int = 10**6) -> int | None:
+        return affordable([Batches(num, length, 0, states - 1, list)] * 2, of, torch.arange(length))
+
+    assert [most(kind, 64, 16) for kind in KINDS] == [None] * 3
+    assert [most(kind, 256, 65) for kind in KINDS] == [None, None, 4096]
+    assert [most(kind, 1024, 50257) for kind in KINDS] == [None, 2**25 // 1023, 4096]
+    assert [most(kind, 4096, 126464) for kind in KINDS] == [2**25 // 4096, 2**25 // 4095, 4096]
+    assert [most(kind, 1024, 50257, 4096) for kind in KINDS] == [None] * 3
+
+
 # --- diversity
 
 
@@ -240,6 +328,11 @@ X = torch.zeros((4, 3), dtype=torch.int64)
         ),
         (lambda: pairwise_distance(X, torch.zeros(0, dtype=torch.int64)), r"positions=\[\]: give at least one"),
         (lambda: position_entropy(X[:, :0]), r"x=\(4, 0\): has no positions; give sequences"),
+        (lambda: pairwise_distance(X - 1), "x=-1: tokens are whole numbers from 0 on; give those"),
+        (
+            lambda: frequency_distance(X, X + 2**31, "neighbours"),
+            "x=2147483648: is too large a token to count pairs of; give smaller ones",
+        ),
     ],
 )
 def test_errors(call: Any, message: str) -> None:
@@ -291,6 +384,25 @@ def test_subsets_of_positions_leave_the_mean() -> None:
     assert torch.equal(found.each, again.each)
     other = pseudo_log_likelihood(model, x.expand(3000, -1), per_sample=2, seed=6)
     assert not torch.equal(found.each, other.each)
+
+
+@pytest.mark.parametrize("per_sample", [None, 3])
+def test_pseudo_likelihood_does_not_depend_on_parts(per_sample: int | None) -> None:
+    """Positions are chosen by the numbers of samples, and a network sees the same batches, to the last bit."""
+    model: Any = tl.load("chain64")
+    weights = torch.randn((17, 16), generator=torch.Generator().manual_seed(0))
+    network: Any = tl.from_network(
+        model.process,
+        length=64,
+        network=lambda x, t: torch.nn.functional.one_hot(x, 17).float().cumsum(1) @ weights,
+        horizon=model.horizon,
+    )
+    x = model.draw(23, 1)
+    for one in (model, network):
+        how = {"per_sample": per_sample, "seed": 3, "batch_size": 5}
+        whole, parts = (pseudo_log_likelihood(one, of, **how) for of in (x, in_parts(x, 2, 9, 12)))
+        assert torch.equal(whole.each, parts.each)
+        assert (whole.value, whole.error, whole.nfe) == (parts.value, parts.error, parts.nfe)
 
 
 def test_true_samples_are_likelier_than_noise() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from torch import Tensor
 
 from .. import files
 from ..control import grids
+from ..core.batches import Batches
 from ..core.checks import require
 from ..evaluation import compare as comparison
 from ..evaluation import tune as tuning
@@ -91,7 +91,7 @@ def compare(
         given = int(reference)
     elif reference not in (None, comparison.MODEL):
         announce_unfinished(Path(str(reference)))
-        given, _ = files.read_samples(Path(str(reference)), "reference")
+        given = files.Stored.at(Path(str(reference)), "reference").tokens()
     require(save is None or tune, "--save", str(save), "is for the result of --tune; add it")
     require(save is None or save.suffix == FILE, "--save", str(save), f"give a name that ends with {FILE}")
     denoiser = load(model)
@@ -140,7 +140,7 @@ def _tune(
     require(solvers is None, "--solvers", solvers, "--tune has candidates of its own; leave it out")
     require(not plan, "--plan", plan, "--tune has candidates of its own; leave it out")
     require(len(budgets) == 1, "--nfe", budgets, "--tune is for one budget; give one, as in --nfe 8")
-    half = reference[: len(reference) // 2] if isinstance(reference, Tensor) else reference
+    half = reference[: len(reference) // 2] if isinstance(reference, Batches) else reference
     num = comparison.default_num(model, half) if num is None else num
     _announce(model, tuning.evaluations(model, budgets[0], reference), num)
     tuned = tuning.tune(model, budgets[0], num=num, seed=seed, reference=reference)

@@ -12,16 +12,8 @@ from rich.markup import escape
 from .. import files
 from ..core.checks import as_device, require, require_count
 from ..evaluation.judges.causal import NAMES, PLAYS, SMOLLM2, judge
-from ..evaluation.samples import (
-    IGLM,
-    OPEN,
-    PER_SAMPLE,
-    measure,
-    measure_text,
-    read_reference,
-    read_texts,
-    read_tokens,
-)
+from ..evaluation.reading import read_reference, read_texts, read_tokens
+from ..evaluation.samples import IGLM, OPEN, PER_SAMPLE, measure, measure_text
 
 HELP = (
     f"Another model's opinion. Of text: {SMOLLM2} (offline; a package to install), {', '.join(NAMES)}, a hub id or a "

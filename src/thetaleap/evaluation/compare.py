@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ..control import Method, control_of
+from ..core.batches import Batches
 from ..core.checks import is_whole, require, require_count, require_flag
 from ..core.evaluation import Denoiser, as_model, of_samples
 from ..core.progress import Told, progress_bar
@@ -123,7 +124,7 @@ def compare(
     *,
     num: int | None = None,
     seed: int = 0,
-    reference: Int64[Tensor, "others d"] | str | int | None = None,
+    reference: Int64[Tensor, "others d"] | Batches | str | int | None = None,
     progress: bool | Told | None = None,
 ) -> Comparison:
     """Run every contender at every budget, and measure how near its samples are to the truth.
@@ -140,8 +141,9 @@ def compare(
         num: samples of each: by default 2000 for oracles, else 64 to 256, fewer of longer sequences. Exact laws do not
             depend on it, but times do.
         seed: of all samples, and of the draws of likelihoods and the bootstrap.
-        reference: samples to compare with instead, at least `num`; a number: samples of the model by `auto` at so many
-            evaluations, where exact ones take too long; or "model": exact ones also where the truth is known.
+        reference: samples to compare with instead, at least `num`: the first are taken; a number: samples of the model by
+            `auto` at so many evaluations, where exact ones take too long; or "model": exact ones also where the truth is
+            known.
         progress: show a progress bar; by default if standard error is a terminal. Or a function: it is called with the
             share that is done, from 0 to 1, and with what was run; what it raises ends the comparison.
 
@@ -190,30 +192,30 @@ def compare(
 
 def require_reference(reference: Any) -> None:
     """Raise ``ValueError`` unless it is one of those that `compare` takes."""
-    known = reference is None or isinstance(reference, Tensor) or is_whole(reference)
+    known = reference is None or isinstance(reference, Tensor | Batches) or is_whole(reference)
     known = known or (isinstance(reference, str) and reference == MODEL)
     require(known, "reference", reference, f'give samples, a number, "{MODEL}", or leave it out')
 
 
-def default_num(model: Denoiser, reference: Tensor | str | int | None = None) -> int:
+def default_num(model: Denoiser, reference: Tensor | Batches | str | int | None = None) -> int:
     """How many samples `compare` draws of each contender, unless it is said."""
     if reference is None and knows_itself(model):
         return NUM
     few = max(FEWEST, min(MOST, POSITIONS // model.length))
-    return min(few, len(reference)) if isinstance(reference, Tensor) else few
+    return min(few, len(reference)) if isinstance(reference, Tensor | Batches) else few
 
 
 def evaluations(
     model: Denoiser,
     contenders: Mapping[str, Contender],
     budgets: Sequence[int],
-    reference: Tensor | str | int | None = None,
+    reference: Tensor | Batches | str | int | None = None,
 ) -> int:
     """How many evaluations `compare` takes, about, for each of its samples."""
     yardstick = 0 if reference is None and knows_itself(model) else DRAWS
-    before = yardstick + (
-        reference_of(model, budgets, reference).evaluations if yardstick and not isinstance(reference, Tensor) else 0
-    )
+    before = yardstick
+    if yardstick and not isinstance(reference, Tensor | Batches):
+        before += reference_of(model, budgets, reference).evaluations
     return before + sum((budget or model.length) + yardstick for _, budget in _entries(contenders, budgets))
 
 
@@ -246,29 +248,33 @@ def _yardstick(
     num: int,
     seed: int,
     budgets: Sequence[int],
-    reference: Tensor | str | int | None,
+    reference: Tensor | Batches | str | int | None,
     advance: Callable[..., None],
 ) -> tuple[Yardstick, Tensor | None]:
     """The best one that the model supports, or that is asked for; and the reference's samples, if they were drawn."""
     if reference is None and knows_itself(model):
         return by_truth(model, num, seed), None
-    if isinstance(reference, Tensor):
-        shape = tuple(reference.shape)
-        good = len(shape) == 2 and shape[1] == model.length and reference.dtype == torch.int64
-        require(
-            good, "reference", shape, f"give whole numbers of shape (samples, {model.length}), as the model's samples"
-        )
-        require(len(reference) >= num, "reference", len(reference), f"has fewer samples than num, {num}; give more")
-        states = model.process.states
-        clean = bool(((reference >= 0) & (reference < states)).all())
-        require(clean, "reference", int(reference.max()), f"its tokens must be 0 to {states - 1}, as the model's")
-        return by_reference(model, reference[:num], f"{len(reference)} samples that were given", seed), None
+    if isinstance(reference, Tensor | Batches):
+        given = _given(model, num, reference)
+        return by_reference(model, given, f"{len(reference)} samples that were given", seed), None
     source = reference_of(model, budgets, reference)
     rounds = control_of(source.solver).rounds(source.times, model.length) + 2
     drawn = source.draw(
         model, num, seed, lambda moment: advance(source.evaluations / rounds * len(moment.x) / num, note="reference")
     )
     return by_reference(model, drawn, source.about, seed), drawn
+
+
+def _given(model: Denoiser, num: int, reference: Tensor | Batches) -> Int64[Tensor, "num d"]:
+    """The first `num` samples of a reference, all of which must be some of the model's."""
+    shape, whole = tuple(reference.shape), isinstance(reference, Batches) or reference.dtype == torch.int64
+    good = len(shape) == 2 and shape[1] == model.length and whole
+    require(good, "reference", shape, f"give whole numbers of shape (samples, {model.length}), as the model's samples")
+    require(len(reference) >= num, "reference", len(reference), f"has fewer samples than num, {num}; give more")
+    batches, states = Batches.of(reference), model.process.states
+    clean = batches.least >= 0 and batches.most < states
+    require(clean, "reference", batches.most, f"its tokens must be 0 to {states - 1}, as the model's")
+    return batches[:num].tensor()
 
 
 def _entries(contenders: Mapping[str, Contender], budgets: Sequence[int]) -> Iterator[tuple[str, int | None]]:

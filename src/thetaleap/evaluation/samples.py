@@ -1,12 +1,18 @@
-"""Samples in a file, measured: how likely and how varied they are, and how far from a reference."""
+"""Samples in a file or folder, measured: how likely and how varied they are, and how far from a reference.
+
+Samples of a folder are gone through again and again, and never all in memory: a few numbers of each are kept.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 import torch
@@ -14,19 +20,26 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..conditioning.templates import GAP, read_prompt, read_template
+from ..core.batches import Batches, Seen
 from ..core.checks import require, require_count
 from ..core.free import FREE
-from ..files import READERS, Card, read_columns, tokens_of
-from ..models import load
+from ..core.progress import Told, progress_bar
+from ..files import Card
 from ..models.hf.masked_lm import Letters
-from ..models.tokenizers import Tokenizer
-from ..registry import full_name, models
 from .judges.causal import Critic
-from .judges.iglm import iglm
+from .judges.iglm import ROWS, iglm
 from .metrics.likelihood import pseudo_log_likelihood
 from .metrics.measured import Measured, mean
-from .metrics.sequences import frequency_distance, pairwise_distance, position_entropy
-from .metrics.text import SIZES, Rows, TextQuality, ngram_divergence
+from .metrics.sequences import (
+    Frequencies,
+    Sequences,
+    affordable,
+    frequency_distance,
+    pairwise_distance,
+    position_entropy,
+)
+from .metrics.text import SIZES, Rows, Tally, TextQuality, ngram_divergence
+from .reading import Texts, load_model
 
 IGLM = "iglm"
 PER_SAMPLE = 4
@@ -35,6 +48,14 @@ OPEN = "_"
 """In a template: a position that was for the sampler to write."""
 DIVERGENCES = (1, 2, 3)
 """Sizes of n-grams whose frequencies are compared."""
+TEXTS = 256
+"""That are judged together."""
+GRAMS = 2**22
+"""Tokens of the first samples, in which different n-grams are counted."""
+CHECKED = 1024
+"""Samples that are held against a template at a time."""
+LOOKS = 16
+"""An evaluation takes about as long as so many looks at a sample; less for oracles, and more for networks."""
 ABOUT = {
     "pseudo_log_likelihood": "mean log p(token | all others) under the model, nats per position: higher is likelier",
     "pairwise_distance": "share of positions at which two samples differ: diversity",
@@ -64,6 +85,8 @@ class Evaluation:
     reference: dict[str, Measured] = field(default_factory=dict)
     judge: str | None = None
     unit: Literal["positions", "tokens"] = "positions"
+    first: dict[str, int] = field(default_factory=dict)
+    """Figures that are of so many first samples, as all would take too much memory; of the "reference", pieces of text."""
 
     def json(self) -> str:
         def plain(figures: dict[str, Measured]) -> dict[str, dict[str, float | str]]:
@@ -73,6 +96,7 @@ class Evaluation:
 
         facts = {"model": self.model, "judge": self.judge, "samples": self.samples, self.unit: self.size}
         facts |= {"figures": plain(self.figures), "reference": plain(self.reference)}
+        facts |= {"first": self.first} if self.first else {}
         return json.dumps({**facts, "about": {name: ABOUT[name] for name in self.figures}})
 
     def text(self) -> str:
@@ -82,9 +106,12 @@ class Evaluation:
         lines = [f"{self.samples} samples, {size}; figures with their standard errors", ""]
         for name, figure in self.figures.items():
             beside = f"  (reference {self.reference[name]})" if name in self.reference else ""
-            lines.append(f"{name.ljust(wide)}  {figure}{beside}  {ABOUT[name]}")
+            some = f"; of the first {self.first[name]} samples" if name in self.first else ""
+            lines.append(f"{name.ljust(wide)}  {figure}{beside}  {ABOUT[name]}{some}")
         rise = "Likelihoods rise, and perplexity falls, when samples become too similar or repeat themselves"
         lines += ["", f"{rise}: read them together with the diversity."]
+        if "reference" in self.first:
+            lines.append(f"The reference is long: its first {self.first['reference']} pieces were taken.")
         return "\n".join(lines)
 
 
@@ -92,28 +119,69 @@ class Evaluation:
 
 
 def measure_text(
-    critic: Critic, texts: Sequence[str], reference: Sequence[str] = (), model: str | None = None
+    critic: Critic,
+    texts: Sequence[str] | Texts,
+    reference: Sequence[str] | Texts = (),
+    model: str | None = None,
+    progress: bool | Told | None = None,
 ) -> Evaluation:
     """All figures of `texts` in the judge's tokens: perplexity with diversity, and distances to `reference`.
 
     Texts of the reference that are at least twice as long as the samples on average are cut into pieces of that length.
     Of all pieces some are set apart, as many as there are samples, and at most half: their figures stand beside those
     of the samples, and the distances of both are from the other pieces.
+
+    There may be any number of texts: some are judged at a time, and a few numbers of each are kept. Different n-grams
+    are counted in the first samples, up to `GRAMS` tokens, and the reference is read up to twice as many. The bar of
+    `progress` is shown by default if standard error is a terminal.
     """
-    scores = critic.score(texts)
-    quality = TextQuality.of(scores.rows, scores.nats)
-    figures, beside = quality.figures(), {}
-    if reference:
-        long = math.ceil(quality.tokens / len(texts))
-        pieces = [piece for text in reference for piece in _cut(critic.encode(text), long)]
-        apart = min(len(texts), len(pieces) // 2)
-        require(apart > 0, "reference", len(pieces), f"is no longer than a sample, {long} tokens; give more text")
-        chosen = {k * len(pieces) // apart for k in range(apart)}
-        own = [piece for n, piece in enumerate(pieces) if n in chosen]
-        rest = [piece for n, piece in enumerate(pieces) if n not in chosen]
-        beside = TextQuality.of(own, critic.nats(own)).figures() | _distances(own, rest)
-        figures |= _distances(scores.rows, rest)
-    return Evaluation(model, len(texts), quality.tokens, figures, beside, critic.name, "tokens")
+    with progress_bar(progress, "evaluating", len(texts) * (2 if len(reference) else 1)) as advance:
+        tally, rows = _judged(critic, (critic.encode(text) for text in texts), advance)
+        quality, beside = TextQuality.made(tally, rows), {}
+        figures, counted = quality.figures(), [f"distinct_{n}" for n in SIZES]
+        first: dict[str, int] = {}
+        if len(reference):
+            long = math.ceil(quality.tokens / len(texts))
+            pieces, whole = _pieces(critic, reference, long)
+            first |= {} if whole else {"reference": len(pieces)}
+            apart = min(len(texts), len(pieces) // 2)
+            require(apart > 0, "reference", len(pieces), f"is no longer than a sample, {long} tokens; give more text")
+            chosen = {k * len(pieces) // apart for k in range(apart)}
+            own = [piece for n, piece in enumerate(pieces) if n in chosen]
+            rest = [piece for n, piece in enumerate(pieces) if n not in chosen]
+            beside = TextQuality.made(_judged(critic, own, advance)[0], own).figures() | _divergences(own, rest)
+            far = _divergences(rows, rest)
+            figures, counted = figures | far, [*counted, *far]
+            advance(len(texts) - apart)
+    first |= {name: len(rows) for name in counted} if len(rows) < len(texts) else {}
+    return Evaluation(model, len(texts), quality.tokens, figures, beside, critic.name, "tokens", first)
+
+
+def _judged(critic: Critic, rows: Iterable[Sequence[int]], advance: Seen) -> tuple[Tally, list[Sequence[int]]]:
+    """The numbers of each sample; and the first samples, as many as have `GRAMS` tokens together."""
+    parts, kept, tokens, start, stream = list[Tally](), list[Sequence[int]](), 0, 0, iter(rows)
+    while some := list(islice(stream, TEXTS)):
+        parts.append(Tally.of(some, critic.nats(some), start))
+        for row in some:
+            tokens += len(row)
+            if tokens <= GRAMS or not kept:
+                kept.append(array("i", row))
+        start += len(some)
+        advance(len(some))
+    require(start > 0, "texts", 0, "give at least one sample")
+    return Tally.joined(parts), kept
+
+
+def _pieces(critic: Critic, reference: Iterable[str], long: int) -> tuple[list[Sequence[int]], bool]:
+    """The reference in pieces, up to twice `GRAMS` tokens; and whether that is all of it."""
+    found, tokens = list[Sequence[int]](), 0
+    for text in reference:
+        for piece in _cut(critic.encode(text), long):
+            tokens += len(piece)
+            if tokens > 2 * GRAMS and len(found) > 1:
+                return found, False
+            found.append(array("i", piece))
+    return found, True
 
 
 def _cut(row: list[int], long: int) -> list[list[int]]:
@@ -122,59 +190,9 @@ def _cut(row: list[int], long: int) -> list[list[int]]:
     return [row[n : n + long] for n in range(0, len(row), long)]
 
 
-def _distances(rows: Rows, reference: Rows) -> dict[str, Measured]:
+def _divergences(rows: Rows, reference: Rows) -> dict[str, Measured]:
     found = {n: ngram_divergence(rows, reference, n) for n in DIVERGENCES}
     return {f"kl_{n}": one.kl for n, one in found.items()} | {f"js_{n}": one.js for n, one in found.items()}
-
-
-def read_texts(path: Path, model: str | None, argument: str = "file") -> tuple[list[str], str | None]:
-    """Texts of samples, and the model that made them where that is known: its tokenizer reads tokens."""
-    columns, card = read_columns(path, argument)
-    if "text" in columns:
-        require(len(columns["text"]) > 0, argument, str(path), "holds no text; give one sample on each line")
-        return columns["text"], model or card.get("model")
-    x, name = tokens_of(columns, path, argument), model_name(model, card, path)
-    words = getattr(_load(name, x.shape[1]), "tokenizer", None)
-    if not isinstance(words, Tokenizer):
-        what = f"the tokens of {name} are no text, which the judge reads; leave the judge out"
-        raise ValueError(f"{argument}={str(path)!r}: {what}")
-    return [words.decode(row) for row in x.tolist()], name
-
-
-def read_tokens(path: Path, model: str | None, argument: str = "file") -> tuple[Int64[Tensor, "num d"], str, Card]:
-    """Tokens of samples, the model that made them, and the card: its tokenizer reads text."""
-    columns, card = read_columns(path, argument)
-    name = model_name(model, card, path)
-    if "tokens" in columns:
-        return tokens_of(columns, path, argument), name, card
-    words = getattr(_load(name), "tokenizer", None)
-    if not isinstance(words, Tokenizer):
-        raise ValueError(f"{argument}={str(path)!r}: holds text, which {name} does not read; say which does by --model")
-    rows = [words.encode(text) for text in columns["text"]]
-    same = len({len(row) for row in rows}) == 1
-    remedy = f"its lines have different lengths in tokens of {name}; give a .parquet, .jsonl or .npy file, or a --judge"
-    require(same, argument, str(path), remedy)
-    return torch.tensor(rows, dtype=torch.int64), name, card
-
-
-def read_reference(path: Path, model: str | None) -> list[str]:
-    """Texts of a file or folder of samples, or one of any other file."""
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        return read_texts(path, model, "reference")[0]
-    if suffix in READERS and (suffix != ".txt" or (path.is_file() and read_columns(path, "reference")[1])):
-        return read_texts(path, model, "reference")[0]
-    try:
-        return [path.read_text(encoding="utf-8")]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"reference={str(path)!r}: cannot be read ({error}); give a file of UTF-8 text") from None
-
-
-def model_name(model: str | None, card: Card, path: Path) -> str:
-    name = model or card.get("model")
-    if name is None:
-        raise ValueError(f"model=None: {str(path)!r} does not say which made its samples; name it, or a judge of text")
-    return name
 
 
 # --- sequences of one length
@@ -182,8 +200,8 @@ def model_name(model: str | None, card: Card, path: Path) -> str:
 
 def measure(
     name: str,
-    x: Int64[Tensor, "num d"],
-    reference: Int64[Tensor, "others length"] | None = None,
+    x: Sequences,
+    reference: Sequences | None = None,
     *,
     template: str | None = None,
     prefix: int | None = None,
@@ -191,47 +209,113 @@ def measure(
     per_sample: int = 4,
     seed: int = 0,
     card: Card | None = None,
+    progress: bool | Told | None = None,
 ) -> Evaluation:
     """All figures of the samples `x` of the model called `name`; `per_sample` 0 asks about all positions.
 
     What was given, by `template`, `prefix` or the `card`, does not count. Models without masks say nothing of how
-    likely single positions are, and that figure is left out.
+    likely single positions are, and that figure is left out. There may be any number of samples: figures whose memory or
+    time would grow without bounds are of the first ones, and `Evaluation.first` says of how many. The bar of `progress`
+    is shown by default if standard error is a terminal.
     """
-    length = x.shape[1]
-    model = _load(name, length)
+    own, others = Batches.of(x), [] if reference is None else [Batches.of(reference)]
+    length = own.length
+    model = load_model(name, length)
     remedy = f"its sequences have {length} positions, and {name} has {model.length}; name the model that made them"
     require(model.length == length, "file", length, remedy)
-    if reference is not None:
-        good = reference.shape[1] == length
-        require(good, "reference", reference.shape[1], f"its sequences are not as long as the file's, {length}")
-    positions = free_positions(model, x, template, prefix)
+    for one in others:
+        require(one.length == length, "reference", one.length, f"its sequences are not as long as the file's, {length}")
+    positions = free_positions(model, own, template, prefix)
     if template is None and prefix is None and card is not None:
         positions = _written(model, card)
-    some = None if per_sample == 0 else min(per_sample, len(positions))
-    figures = _figures(model, x, positions, some, seed)
-    beside = {} if reference is None else _figures(model, reference, positions, some, seed)
-    if reference is not None:
-        figures["position_distance"] = frequency_distance(x, reference, "positions", positions)
-        if bool((positions.diff() == 1).any()):
-            figures["neighbour_distance"] = frequency_distance(x, reference, "neighbours", positions)
-        if len(positions) > 1:
-            figures["pair_distance"] = frequency_distance(x, reference, "pairs", positions)
-    if judge is not None:
-        letters = _letters(model, "judge", judge)
-        critic = iglm()
-        for rows, into in ((x, figures), (reference, beside)):
-            if rows is not None:
-                text = [letters.decode(row) for row in rows.tolist()]
-                into["judge_nll"] = mean(-critic.log_likelihoods(text, positions))
-    return Evaluation(name, len(x), len(positions), figures, beside, judge)
+    asked = len(positions) if per_sample == 0 else min(per_sample, len(positions))
+    letters = None if judge is None else _letters(model, "judge", judge)
+    each = _of_one_set(model, positions, asked, seed) + ([] if letters is None else [_opinion(letters, positions)])
+    alone, aside = [(one, [own]) for one in each], [(one, others) for one in each if others]
+    between = [(one, [own, *others]) for one in _distances(positions) if others]
+    found, first = _found([*alone, *between, *aside], positions, progress)
+    cut = len(found) - len(aside)
+    return Evaluation(name, len(own), len(positions), dict(found[:cut]), dict(found[cut:]), judge, "positions", first)
 
 
-def _figures(model: Any, x: Tensor, positions: Tensor, some: int | None, seed: int) -> dict[str, Measured]:
-    figures = {"pairwise_distance": pairwise_distance(x, positions), "position_entropy": position_entropy(x, positions)}
-    if model.process.mask is None:
-        return figures
-    likely = pseudo_log_likelihood(model, x, positions, some, seed)
-    return {"pseudo_log_likelihood": Measured(likely.value, likely.error), **figures}
+@dataclass(frozen=True)
+class _Figure:
+    """How a figure is found of one set of samples, or of two."""
+
+    name: str
+    find: Callable[..., Measured]
+    of: Frequencies | None = None
+    """What it counts, if it does."""
+    passes: int = 2
+    """How often it goes through the samples."""
+    cost: float = 1
+    """Of one sample in one pass; that of a look at it is 1."""
+
+    def work(self, sets: Sequence[Batches]) -> float:
+        return self.passes * self.cost * sum(map(len, sets))
+
+
+def _of_one_set(model: Any, positions: Int64[Tensor, " m"], asked: int, seed: int) -> list[_Figure]:
+    """Likelihood, where there are masks, by `asked` positions of each sample; and diversity."""
+
+    def likelihood(x: Batches) -> Measured:
+        found = pseudo_log_likelihood(model, x, positions, asked if asked < len(positions) else None, seed)
+        return Measured(found.value, found.error)
+
+    likely = _Figure("pseudo_log_likelihood", likelihood, None, 1, asked * LOOKS)
+    pairwise = _Figure("pairwise_distance", partial(pairwise_distance, positions=positions), "positions")
+    entropy = _Figure("position_entropy", partial(position_entropy, positions=positions), "positions")
+    return [pairwise, entropy] if model.process.mask is None else [likely, pairwise, entropy]
+
+
+def _distances(positions: Int64[Tensor, " m"]) -> list[_Figure]:
+    """Between two sets: those that so many positions have."""
+    wanted: dict[str, Frequencies] = {"position_distance": "positions"}
+    wanted |= {"neighbour_distance": "neighbours"} if bool((positions.diff() == 1).any()) else {}
+    wanted |= {"pair_distance": "pairs"} if len(positions) > 1 else {}
+    return [
+        _Figure(name, partial(frequency_distance, of=of, positions=positions), of, 3) for name, of in wanted.items()
+    ]
+
+
+def _opinion(letters: Letters, positions: Int64[Tensor, " m"]) -> _Figure:
+    """What IgLM thinks."""
+    critic = iglm()
+
+    def find(x: Batches) -> Measured:
+        some = ([letters.decode(row) for row in rows.tolist()] for rows in x.split(ROWS))
+        return mean(-torch.cat([critic.log_likelihoods(text, positions) for text in some]))
+
+    return _Figure("judge_nll", find, None, 1, LOOKS)
+
+
+def _found(
+    plan: Sequence[tuple[_Figure, Sequence[Batches]]], positions: Int64[Tensor, " m"], progress: bool | Told | None
+) -> tuple[list[tuple[str, Measured]], dict[str, int]]:
+    """The figures by name, each of its sets; and of how many first samples those are that are not of all."""
+    found, first = list[tuple[str, Measured]](), dict[str, int]()
+    with progress_bar(progress, "evaluating", sum(figure.work(sets) for figure, sets in plan)) as advance:
+        for figure, sets in plan:
+            most = None if figure.of is None else affordable(sets, figure.of, positions)
+            first |= {} if most is None else {figure.name: most}
+            with _shown(figure, sets, advance) as seen:
+                found.append((figure.name, figure.find(*(part[:most].watched(seen) for part in sets))))
+    return found, first
+
+
+@contextmanager
+def _shown(figure: _Figure, sets: Sequence[Batches], advance: Callable[..., None]) -> Iterator[Seen]:
+    """Shows how far a figure is, by the samples that were gone through; at the end, that it is done."""
+    left = figure.work(sets)
+
+    def seen(count: int) -> None:
+        nonlocal left
+        done = min(left, count * figure.cost)
+        left -= done
+        advance(done, note=figure.name)
+
+    yield seen
+    advance(left, note=figure.name)
 
 
 def _written(model: Any, card: Card) -> Int64[Tensor, " m"]:
@@ -244,9 +328,7 @@ def _written(model: Any, card: Card) -> Int64[Tensor, " m"]:
     return torch.nonzero(row == FREE).flatten()
 
 
-def free_positions(
-    model: Any, x: Int64[Tensor, "num d"], template: str | None, prefix: int | None
-) -> Int64[Tensor, " m"]:
+def free_positions(model: Any, x: Sequences, template: str | None, prefix: int | None) -> Int64[Tensor, " m"]:
     """The positions that the sampler wrote. The others must be as the template says, in every sample."""
     length = x.shape[1]
     require(template is None or prefix is None, "(template, prefix)", (template, prefix), "give one of them")
@@ -261,12 +343,13 @@ def free_positions(
     given = torch.tensor([n for n, letter in enumerate(template) if letter != OPEN], dtype=torch.int64)
     require(len(given) < length, "template", template, f"leaves nothing free; write {OPEN} at the positions that count")
     tokens = torch.tensor(letters.encode("".join(template[n] for n in given.tolist())), dtype=torch.int64)
-    off = torch.nonzero(x[:, given] != tokens)
-    if len(off):
-        sample, position = int(off[0, 0]), int(given[off[0, 1]])
-        held = letters.decode([int(x[sample, position])])
-        there = f"position {position} is {template[position]!r}, but sample {sample} has {held!r} there"
-        raise ValueError(f"template={template!r}: {there}; give the template that the samples were made with")
+    for n, rows in enumerate(Batches.of(x).split(CHECKED)):
+        for sample, place in torch.nonzero(rows[:, given] != tokens)[:1].tolist():
+            position = int(given[place])
+            held = letters.decode([int(rows[sample, position])])
+            which = f"sample {n * CHECKED + sample} has {held!r} there"
+            there = f"position {position} is {template[position]!r}, but {which}"
+            raise ValueError(f"template={template!r}: {there}; give the template that the samples were made with")
     return torch.tensor([n for n, letter in enumerate(template) if letter == OPEN], dtype=torch.int64)
 
 
@@ -276,11 +359,3 @@ def _letters(model: Any, argument: str, value: str) -> Letters:
     if not isinstance(letters, Letters):
         raise ValueError(f"{argument}={value!r}: the model's tokens are not letters; leave it out")
     return letters
-
-
-def _load(name: str, length: int | None = None) -> Any:
-    """The model, for sequences of this length where it can be of any."""
-    name = full_name(name)
-    entry = models(sourced=":" in name).get(name.partition(":")[0])
-    open_ended = length is not None and entry is not None and "length" in (entry.options or ())
-    return load(name, **({"length": length} if open_ended else {}))

@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..control import Method
+from ..core.batches import Batches
 from ..core.checks import require, require_count
 from ..core.evaluation import Denoiser, as_model
 from ..planners import FixedCount, LowDiscrepancy
@@ -103,7 +104,7 @@ def tune(
     *,
     num: int | None = None,
     seed: int = 0,
-    reference: Int64[Tensor, "others d"] | str | int | None = None,
+    reference: Int64[Tensor, "others d"] | Batches | str | int | None = None,
     progress: bool | None = None,
 ) -> Tuned:
     """Search `candidates` for the one nearest to the truth at `nfe` evaluations, and compare it on fresh samples.
@@ -115,11 +116,11 @@ def tune(
     require_count("nfe", nfe)
     require_reference(reference)
     halves: list[Any] = [reference, reference]
-    if isinstance(reference, Tensor):
+    if isinstance(reference, Tensor | Batches):
         halves = [reference[: len(reference) // 2], reference[len(reference) // 2 :]]
     num = default_num(model, halves[0]) if num is None else num
     require_count("num", num, least=3 * FIRST)
-    if not isinstance(halves[0], Tensor) and not (halves[0] is None and knows_itself(model)):
+    if not isinstance(halves[0], Tensor | Batches) and not (halves[0] is None and knows_itself(model)):
         halves[0] = reference_of(model, [nfe], halves[0]).draw(model, num, seed)  # once for both rounds
 
     def best(some: Sequence[Candidate], count: int) -> list[tuple[Candidate, Row]]:
@@ -137,7 +138,7 @@ def tune(
     return Tuned(winner, nfe, len(every), found, final)
 
 
-def evaluations(model: Denoiser, nfe: int, reference: Tensor | str | int | None = None) -> int:
+def evaluations(model: Denoiser, nfe: int, reference: Tensor | Batches | str | int | None = None) -> int:
     """How many evaluations `tune` takes, about, for each of its samples."""
     rounds = KEPT + len(candidates(model)) // FIRST, 3
     some = ({str(n): Contender(AUTO) for n in range(count)} for count in rounds)

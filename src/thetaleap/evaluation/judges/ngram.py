@@ -23,6 +23,7 @@ from torch import Tensor
 from ...core.checks import require, require_count
 from ...core.storage import SHIPPED as DATA
 from ...models.tokenizers import Letters
+from ..metrics.counts import find
 from .causal import PLAYS, Scores
 
 SHIPPED = DATA / PLAYS
@@ -74,8 +75,8 @@ class Strings:
         self, strings: Int64[np.ndarray, " n"], states: int, shorter: Float64[np.ndarray, " n"]
     ) -> Float64[np.ndarray, " n"]:
         """``p`` of the last tokens of `strings`, if it is `shorter` behind the shorter contexts."""
-        here, known = _find(self.contexts, strings // states)
-        place, there = _find(self.keys, strings)
+        here, known = find(self.contexts, strings // states)
+        place, there = find(self.keys, strings)
         count = np.where(there, _discounted(self.counts[place], self.discounts), 0.0)
         return np.where(known, (count + self.shorter[here] * shorter) / self.totals[here], shorter)
 
@@ -95,12 +96,6 @@ def _discounts(counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " 3"]:
 
 def _discounted(counts: Int64[np.ndarray, " n"], discounts: Float64[np.ndarray, " 3"]) -> Float64[np.ndarray, " n"]:
     return counts - discounts[np.minimum(counts, 3) - 1]
-
-
-def _find(among: Int64[np.ndarray, " m"], wanted: Int64[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
-    """Where `wanted` stand in a sorted array that is not empty, and whether they do."""
-    place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
-    return place, among[place] == wanted
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from ...core.batches import Batches
 from ...core.bounds import forward_law, noised, score_entropies
 from ...core.checks import require, require_count
 from ...core.evaluation import Denoiser, Evaluation, of_samples
@@ -19,6 +20,8 @@ ROWS = 64
 """Sequences that are evaluated together."""
 STRETCH = 4
 """Of the random numbers that metrics use, the stretch of this one."""
+BLOCK = 4
+"""Random numbers that have one address together."""
 Take = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -36,7 +39,7 @@ class PseudoLikelihood:
 
 def pseudo_log_likelihood(
     model: Denoiser,
-    x: Int64[Tensor, "num d"],
+    x: Int64[Tensor, "num d"] | Batches,
     positions: Int64[Tensor, " m"] | None = None,
     per_sample: int | None = None,
     seed: int = 0,
@@ -52,42 +55,49 @@ def pseudo_log_likelihood(
 
     Args:
         model: a masked one. On an oracle the figure is exact.
-        x: sequences without masks.
+        x: sequences without masks; of batches only some are in memory at a time.
         positions: those that count, by default all.
         per_sample: how many of them to ask about in each sequence, by default all.
         seed: of the choice.
         batch_size: sequences that are evaluated together.
     """
-    num, length = x.shape
+    every = Batches.of(x)
+    num, length = every.shape
     _require_masked(model, "one position cannot be masked")
-    require(num > 0, "x", tuple(x.shape), "give at least one sequence")
-    _require_clean(model, x)
+    require(num > 0, "x", (num, length), "give at least one sequence")
+    _require_clean(model, every)
     require_count("batch_size", batch_size)
     chosen = torch.arange(length) if positions is None else positions
     good = len(chosen) > 0 and bool(((chosen >= 0) & (chosen < length)).all()) and len(chosen.unique()) == len(chosen)
     require(good, "positions", chosen.tolist(), f"give different numbers from 0 to {length - 1}, at least one")
-    asked = _some(chosen, num, per_sample, seed)
-    sample, position = torch.arange(num).repeat_interleave(asked.shape[1]), asked.flatten()
     alone = model.process.schedule.alpha_inverse(1 - 1 / length)  # when one position is masked on average
-    log_p: list[Tensor] = []
-    for rows in torch.arange(len(position)).split(batch_size):
-        masked = torch.nn.functional.one_hot(position[rows], length).bool()
-        log_p.append(_read(model, x[sample[rows]], masked, alone, _log_of, "pseudo-likelihood"))
-    each = torch.cat(log_p).view(num, -1).mean(1)
+    each, start, nfe = torch.empty(num, dtype=torch.float64), 0, 0
+    for some in every.split(batch_size):
+        end = start + len(some)
+        asked = _some(chosen, range(start, end), per_sample, seed)
+        sample, position = torch.arange(len(some)).repeat_interleave(asked.shape[1]), asked.flatten()
+        log_p: list[Tensor] = []
+        for rows in torch.arange(len(position)).split(batch_size):
+            masked = torch.nn.functional.one_hot(position[rows], length).bool()
+            log_p.append(_read(model, some[sample[rows]], masked, alone, _log_of, "pseudo-likelihood"))
+        each[start:end] = torch.cat(log_p).view(asked.shape).mean(1)
+        start, nfe = end, nfe + len(position)
     figure = mean(each)
-    return PseudoLikelihood(figure.value, figure.error, each, len(position))
+    return PseudoLikelihood(figure.value, figure.error, each, nfe)
 
 
-def _some(positions: Tensor, num: int, per_sample: int | None, seed: int) -> Int64[Tensor, "num count"]:
-    """For each sequence a random subset of `positions`."""
+def _some(positions: Tensor, numbers: range, per_sample: int | None, seed: int) -> Int64[Tensor, "num count"]:
+    """For each sequence of these numbers a random subset of `positions`."""
     if per_sample is None:
-        return positions.expand(num, -1)
+        return positions.expand(len(numbers), -1)
     require_count("per_sample", per_sample)
     most = len(positions)
     require(per_sample <= most, "per_sample", per_sample, f"there are {most} positions; give at most as many")
     require_count("seed", seed, least=0)
-    u = torch.from_numpy(philox(seed, (0, 0, STRETCH, Use.METRICS), num * most)).view(num, -1)
-    return positions[u.argsort(1)[:, :per_sample].sort(1).values]
+    block, over = divmod(numbers.start * most, BLOCK)
+    u = philox(seed, (block, 0, STRETCH, Use.METRICS), over + len(numbers) * most)[over:]
+    order = torch.from_numpy(u).view(len(numbers), -1).argsort(1)
+    return positions[order[:, :per_sample].sort(1).values]
 
 
 def answer_log_likelihood(
@@ -252,11 +262,11 @@ def _require_masked(model: Denoiser, why: str) -> None:
         raise ValueError(f"model of {type(model.process).__name__}: {why}; give a model with masks")
 
 
-def _require_clean(model: Denoiser, x: Tensor) -> None:
+def _require_clean(model: Denoiser, x: Tensor | Batches) -> None:
     states, length = model.process.states, model.length
     require(x.shape[-1] == length, "x", tuple(x.shape), f"the model has {length} positions; give as many")
-    clean = bool(((x >= 0) & (x < states)).all())
-    require(clean, "x", [int(x.min()), int(x.max())], f"tokens must be 0 to {states - 1}, without masks")
+    least, most = (x.least, x.most) if isinstance(x, Batches) else (int(x.min()), int(x.max()))
+    require(least >= 0 and most < states, "x", [least, most], f"tokens must be 0 to {states - 1}, without masks")
 
 
 def _read(

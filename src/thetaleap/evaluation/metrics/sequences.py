@@ -7,33 +7,54 @@ the share of positions (or pairs of positions) at which x and y agree, it is
 ``E k(x, x') + E k(y, y') - 2 E k(x, y)``, and each mean is taken over different samples. Two sets of one law are 0
 apart on average, so that estimates may be below 0. Total variation has no such estimate: between finite samples of one
 law it is far above 0, the more so for pairs, and fewer or more varied samples look worse than they are.
+
+The agreement of x with all of a set, the sum of k(x, y) over its y, is how often the values of x occur in it, at their
+positions. So values are counted in one pass and looked up in another, and a set may be `Batches` of any number of samples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from ...core.batches import Batches
 from ...core.checks import require, require_choice
+from .counts import DENSE, Cells, Counts, Frequencies, counts
 from .measured import Measured, jackknife, mean
 
-__all__ = ["KINDS", "Measured", "frequency_distance", "frequency_gap", "mean", "pairwise_distance", "position_entropy"]
+__all__ = [
+    "KINDS",
+    "Frequencies",
+    "Measured",
+    "affordable",
+    "frequency_distance",
+    "frequency_gap",
+    "mean",
+    "pairwise_distance",
+    "position_entropy",
+]
 
-Frequencies = Literal["positions", "neighbours", "pairs"]
-"""Of residues at positions; of pairs of residues at positions next to each other; at any two positions."""
+Sequences = Int64[Tensor, "_ _"] | Batches
+"""A set of samples, of shape (num, d)."""
 KINDS = get_args(Frequencies)
-CELLS = 2**24
-"""Pairs of samples that are compared at a time, so that sets may be as large as files are."""
+COMPARED = 2**24
+"""Pairs of samples that are compared at a time."""
+SPARSE = 2**25
+"""Cells that `affordable` samples have together, where a table of all does not fit into memory."""
+FEW = 4096
+"""Of each set so many can always be afforded."""
 
 
 def frequency_distance(
-    x: Int64[Tensor, "num d"],
-    reference: Int64[Tensor, "others length"],
+    x: Sequences,
+    reference: Sequences,
     of: Frequencies = "positions",
     positions: Int64[Tensor, " m"] | None = None,
 ) -> Measured:
@@ -48,18 +69,16 @@ def frequency_distance(
         of: residues at "positions", pairs at "neighbours" (positions l and l + 1), or "pairs" (any two positions).
         positions: those that count, by default all; leave out the ones that were given to the sampler.
     """
-    own, others = _chosen("x", x, positions), _chosen("reference", reference, positions)
-    _require_length("reference", x, reference)
-    joined = _adjacent(x, positions)
-    beyond, part = _Within.of(others, of, joined), _Part.of(own, others, of, joined)
+    own, others = _sets({"x": x, "reference": reference}, of, positions)
+    beyond, part = _Within.of(others), _Part.of(own, others)
     variance = jackknife(part.without) + jackknife(beyond.without - 2 * part.without_reference)
     return Measured(beyond.mean + part.value, math.sqrt(variance))
 
 
 def frequency_gap(
-    x: Int64[Tensor, "num d"],
-    y: Int64[Tensor, "count length_y"],
-    reference: Int64[Tensor, "others length"],
+    x: Sequences,
+    y: Sequences,
+    reference: Sequences,
     of: Frequencies = "positions",
     positions: Int64[Tensor, " m"] | None = None,
 ) -> Measured:
@@ -68,48 +87,112 @@ def frequency_gap(
     Both share the reference, whose noise is the same in both distances, so that the standard error is less than the
     two suggest. Negative if `x` is nearer.
     """
-    one, two, others = (_chosen(name, z, positions) for name, z in (("x", x), ("y", y), ("reference", reference)))
-    _require_length("reference", x, reference)
-    _require_length("y", x, y)
-    joined = _adjacent(x, positions)
-    first, second = (_Part.of(z, others, of, joined) for z in (one, two))
+    one, two, others = _sets({"x": x, "y": y, "reference": reference}, of, positions)
+    first, second = _Part.of(one, others), _Part.of(two, others)
     shared = 2 * (first.without_reference - second.without_reference)
     variance = jackknife(first.without) + jackknife(second.without) + jackknife(shared)
     return Measured(first.value - second.value, math.sqrt(variance))
 
 
-def pairwise_distance(x: Int64[Tensor, "num d"], positions: Int64[Tensor, " m"] | None = None) -> Measured:
+def pairwise_distance(x: Sequences, positions: Int64[Tensor, " m"] | None = None) -> Measured:
     """The mean share of positions at which two different samples differ (Hamming distance over their number).
 
     0 if all are the same. Without bias; the standard error is the jackknife's.
     """
-    chosen = _chosen("x", x, positions)
-    within = _Within.of(chosen, "positions", _adjacent(x, positions))
+    (chosen,) = _sets({"x": x}, "positions", positions)
+    within = _Within.of(chosen)
     return Measured(1 - within.mean, math.sqrt(jackknife(within.without)))
 
 
-def position_entropy(x: Int64[Tensor, "num d"], positions: Int64[Tensor, " m"] | None = None) -> Measured:
+def position_entropy(x: Sequences, positions: Int64[Tensor, " m"] | None = None) -> Measured:
     """The mean over positions of the entropy of the values there, in nats.
 
     The entropy of frequencies is too low, by about (values - 1)/(2 num). That is corrected by the jackknife,
     ``n H - (n - 1) mean H_without_one``, which leaves a bias of order 1/num^2. So is the standard error found.
     """
-    chosen = _chosen("x", x, positions)
-    num, width = chosen.shape
-    _, code = torch.unique(chosen, return_inverse=True)
-    kinds = int(code.max()) + 1
-    cell = code + kinds * torch.arange(width)
-    counts = torch.bincount(cell.flatten(), minlength=kinds * width).to(torch.float64)
-    terms = torch.xlogy(counts, counts).view(width, kinds).sum(1)
-    # without a sample that holds a value of count c, the term c log c becomes (c - 1) log (c - 1)
-    less = (torch.xlogy(counts - 1, (counts - 1).clamp_min(0)) - torch.xlogy(counts, counts))[cell]
-    plain = float(math.log(num) - terms.mean() / num)
-    without = (math.log(num - 1) - (terms + less) / (num - 1)).mean(1)
+    (batches,), cells = _checked({"x": x}, "positions", positions)
+    num, held = len(batches), counts(batches, cells)
+
+    def terms(values: Int64[Tensor, "w n"]) -> Float64[Tensor, "2 n"]:
+        count = held(values).to(torch.float64)
+        # a value of count c adds c log c: log c for each sample that holds it. Without one it is (c - 1) log (c - 1)
+        return torch.stack(
+            [count.log().mean(0), (torch.xlogy(count - 1, count - 1) - torch.xlogy(count, count)).mean(0)]
+        )
+
+    logs, less = _each_sample(batches, cells, 2, terms)
+    plain = math.log(num) - float(logs.sum()) / num
+    without = math.log(num - 1) - (logs.sum() + less) / (num - 1)
     value = num * plain - (num - 1) * float(without.mean())
     return Measured(value, math.sqrt(jackknife(without)))
 
 
+def affordable(sets: Sequence[Batches], of: Frequencies, positions: Int64[Tensor, " m"]) -> int | None:
+    """How many of the first samples of each set to take, so that memory and time are bounded; None if all can be.
+
+    Counts of all values at all positions, or pairs of them, are small for alphabets of letters, and take any number of
+    samples. For large vocabularies it is as many samples as have `SPARSE` cells together, so that all that occur can be
+    kept. Of pairs of any two positions it is `FEW`, which are compared one with another.
+    """
+    cells = Cells.of(of, positions, _states(sets))
+    most = FEW if of == "pairs" else max(FEW, SPARSE // cells.width)
+    return None if cells.size <= DENSE or max(map(len, sets)) <= most else most
+
+
 # --- agreement, and means over different samples
+
+
+@runtime_checkable
+class _Set(Protocol):
+    """Samples, and how they agree with those of another such set."""
+
+    def agreement(self, other: Any) -> Float64[Tensor, " n"]:
+        """The agreement of each sample of this set with all of the other one, summed over these."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """A set of which it is counted how often what occurs where: agreement with all of it is then looked up."""
+
+    x: Batches
+    cells: Cells
+
+    @cached_property
+    def counts(self) -> Counts:
+        return counts(self.x, self.cells)
+
+    def agreement(self, other: _Counted) -> Float64[Tensor, " n"]:
+        found = _each_sample(self.x, self.cells, 1, lambda values: other.counts(values).sum(0, keepdim=True))
+        return found[0] / self.cells.width
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """A set whose samples are compared with others one by one, in pairs of positions too many to count."""
+
+    x: Int64[Tensor, "n w"]
+
+    def agreement(self, other: _Listed) -> Float64[Tensor, " n"]:
+        width, found = self.x.shape[1], list[Tensor]()
+        for some in self.x.split(max(1, COMPARED // len(other.x))):  # as many as fit into memory
+            same = torch.zeros((len(some), len(other.x)), dtype=torch.int32)
+            for one, two in zip(some.T.contiguous(), other.x.T.contiguous(), strict=True):  # little memory, and quick
+                same += one.unsqueeze(1) == two
+            found.append((same * (same - 1)).sum(1))
+        return torch.cat(found).to(torch.float64) / (width * (width - 1))
+
+
+def _each_sample(
+    x: Batches, cells: Cells, count: int, take: Callable[[Int64[Tensor, "w n"]], Tensor]
+) -> Float64[Tensor, "count num"]:
+    """The numbers that `take` makes of the values of each sample, so many for each."""
+    result, start = torch.empty((count, len(x)), dtype=torch.float64), 0  # many small ones would scatter in memory
+    for values in cells.each(x):
+        end = start + values.shape[1]
+        result[:, start:end] = take(values)
+        start = end
+    return result
 
 
 @dataclass(frozen=True)
@@ -120,10 +203,9 @@ class _Within:
     without: Float64[Tensor, " n"]
 
     @staticmethod
-    def of(x: Int64[Tensor, "n w"], of: Frequencies, joined: Tensor) -> _Within:
-        n = len(x)
-        rows = _sums(x, x, of, joined)[0] - 1  # less its agreement with itself
-        total = rows.sum()
+    def of(x: _Set) -> _Within:
+        rows = x.agreement(x) - 1  # less its agreement with itself
+        n, total = len(rows), rows.sum()
         return _Within(float(total) / (n * (n - 1)), (total - 2 * rows) / ((n - 1) * (n - 2)))
 
 
@@ -137,10 +219,11 @@ class _Part:
     """Of E k(x, y) alone."""
 
     @staticmethod
-    def of(x: Int64[Tensor, "n w"], y: Int64[Tensor, "m w"], of: Frequencies, joined: Tensor) -> _Part:
-        within, (rows, columns) = _Within.of(x, of, joined), _sums(x, y, of, joined)
-        value = within.mean - 2 * float(rows.sum()) / (len(x) * len(y))
-        return _Part(value, within.without - 2 * _means_without(rows, len(y)), _means_without(columns, len(x)))
+    def of(x: _Set, y: _Set) -> _Part:
+        within, rows, columns = _Within.of(x), x.agreement(y), y.agreement(x)
+        value = within.mean - 2 * float(rows.sum()) / (len(rows) * len(columns))
+        without = within.without - 2 * _means_without(rows, len(columns))
+        return _Part(value, without, _means_without(columns, len(rows)))
 
 
 def _means_without(rows: Float64[Tensor, " n"], width: int) -> Float64[Tensor, " n"]:
@@ -148,58 +231,35 @@ def _means_without(rows: Float64[Tensor, " n"], width: int) -> Float64[Tensor, "
     return (rows.sum() - rows) / ((len(rows) - 1) * width)
 
 
-def _sums(
-    x: Int64[Tensor, "n m"], y: Int64[Tensor, "k m"], of: Frequencies, joined: Bool[Tensor, " p"]
-) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " k"]]:
-    """The agreement of each of `x` with all of `y`, and of each of `y` with all of `x`, in parts that fit into memory."""
-    rows, columns = [], torch.zeros(len(y), dtype=torch.float64)
-    for some in x.split(max(1, CELLS // len(y))):
-        k = _agreement(some, y, of, joined)
-        rows.append(k.sum(1))
-        columns += k.sum(0)
-    return torch.cat(rows), columns
-
-
-def _agreement(
-    x: Int64[Tensor, "n m"], y: Int64[Tensor, "k m"], of: Frequencies, joined: Bool[Tensor, " p"]
-) -> Float64[Tensor, "n k"]:
-    """The share of positions, or of pairs of positions, at which each of `x` agrees with each of `y`."""
-    require_choice("of", of, KINDS)
-    width = x.shape[1]
-    if of == "pairs":
-        require(width > 1, "positions", width, "a pair takes two; give more")
-        same = _agreement(x, y, "positions", joined) * width
-        return same * (same - 1) / (width * (width - 1))
-    if of == "neighbours":
-        require(bool(joined.any()), "positions", width, "no two are next to each other; give more, or of='pairs'")
-        base = 1 + max(int(x.max()), int(y.max()))
-        x, y = ((z[:, :-1] * base + z[:, 1:])[:, joined] for z in (x, y))
-    same = torch.zeros((len(x), len(y)), dtype=torch.int32)
-    for one, other in zip(x.T.contiguous(), y.T.contiguous(), strict=True):  # little memory, and quick
-        same += one.unsqueeze(1) == other
-    return same.to(torch.float64) / x.shape[1]
-
-
 # --- arguments
 
 
-def _chosen(name: str, x: Tensor, positions: Tensor | None) -> Int64[Tensor, "n m"]:
-    """The columns `positions` of `x`, which must be some."""
-    require(len(x) >= 3, name, len(x), "standard errors take 3 samples or more; draw more")
-    if positions is None:
-        require(x.shape[1] > 0, name, tuple(x.shape), "has no positions; give sequences")
-        return x
-    require(len(positions) > 0, "positions", [], "give at least one")
-    good = bool(((positions >= 0) & (positions < x.shape[1])).all()) and bool((positions.diff() > 0).all())
-    require(good, "positions", positions.tolist(), f"give increasing numbers from 0 to {x.shape[1] - 1}")
-    return x[:, positions]
+def _sets(given: dict[str, Sequences], of: Frequencies, positions: Tensor | None) -> list[_Set]:
+    """The sets by name, ready to be compared with each other."""
+    sets, cells = _checked(given, of, positions)
+    if of == "pairs" and cells.size > DENSE:
+        chosen = torch.arange(sets[0].length) if positions is None else positions
+        return [_Listed(x.tensor()[:, chosen]) for x in sets]
+    return [_Counted(x, cells) for x in sets]
 
 
-def _require_length(name: str, x: Tensor, other: Tensor) -> None:
-    length, shape = x.shape[1], tuple(other.shape)
-    require(shape[1] == length, name, shape, f"x has {length} positions; give sequences of this length")
+def _checked(given: dict[str, Sequences], of: Frequencies, positions: Tensor | None) -> tuple[list[Batches], Cells]:
+    """The sets by name, and what is counted of them, if all is well."""
+    require_choice("of", of, KINDS)
+    sets = {name: Batches.of(x) for name, x in given.items()}
+    length = sets["x"].length
+    for name, x in sets.items():
+        require(len(x) >= 3, name, len(x), "standard errors take 3 samples or more; draw more")
+        require(x.length > 0, name, x.shape, "has no positions; give sequences")
+        require(x.length == length, name, x.shape, f"x has {length} positions; give sequences of this length")
+        require(x.least >= 0, name, x.least, "tokens are whole numbers from 0 on; give those")
+    chosen = torch.arange(length) if positions is None else positions
+    require(len(chosen) > 0, "positions", [], "give at least one")
+    good = bool(((chosen >= 0) & (chosen < length)).all()) and bool((chosen.diff() > 0).all())
+    require(good, "positions", chosen.tolist(), f"give increasing numbers from 0 to {length - 1}")
+    every = list(sets.values())
+    return every, Cells.of(of, chosen, _states(every))
 
 
-def _adjacent(x: Tensor, positions: Tensor | None) -> Bool[Tensor, " p"]:
-    """Whether chosen position n + 1 comes right after chosen position n."""
-    return (torch.arange(x.shape[1]) if positions is None else positions).diff() == 1
+def _states(sets: Sequence[Batches]) -> int:
+    return 1 + max(x.most for x in sets)

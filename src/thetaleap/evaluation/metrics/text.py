@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int32, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count, require_number
@@ -41,15 +42,19 @@ class TextQuality:
     @staticmethod
     def of(rows: Rows, nats: Float64[Tensor, " num"]) -> TextQuality:
         """Of samples in the judge's own tokens, and ``-log p`` of each under the judge, in nats."""
-        require(len(nats) == len(rows), "nats", len(nats), f"there are {len(rows)} rows; give one number for each")
-        lengths = _lengths(rows)
-        rate = ratio(nats, lengths)
+        return TextQuality.made(Tally.of(rows, nats), rows)
+
+    @staticmethod
+    def made(tally: Tally, some: Rows) -> TextQuality:
+        """Of the numbers of all samples, and of `some` of them whole: `distinct` is of these."""
+        lengths = tally.lengths.to(torch.float64)
+        rate = ratio(tally.nats, lengths)
         likely = math.exp(rate.value)
         return TextQuality(
             Measured(likely, likely * rate.error),
-            unigram_entropy(rows),
-            tuple(repetition(rows, n) for n in SIZES),
-            tuple(distinct(rows, n) for n in SIZES),
+            mean(tally.entropies),
+            tuple(_repetition(again, lengths, n) for n, again in zip(SIZES, tally.repeats.T, strict=True)),
+            tuple(distinct(some, n) for n in SIZES),
             int(lengths.sum()),
         )
 
@@ -58,6 +63,29 @@ class TextQuality:
         again = {f"repetition_{n}": figure for n, figure in zip(SIZES, self.repetition, strict=True)}
         new = {f"distinct_{n}": figure for n, figure in zip(SIZES, self.distinct, strict=True)}
         return {"perplexity": self.perplexity, "unigram_entropy": self.entropy, **again, **new}
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """A few numbers of each sample. They are found for some at a time, and joined."""
+
+    nats: Float64[Tensor, " num"]
+    lengths: Int32[Tensor, " num"]
+    entropies: Float64[Tensor, " num"]
+    repeats: Int32[Tensor, "num sizes"]
+    """n-grams that stood earlier in the sample, for n = 1, 2, 3, 4."""
+
+    @staticmethod
+    def of(rows: Rows, nats: Float64[Tensor, " num"], start: int = 0) -> Tally:
+        """Of samples that are numbered from `start` on."""
+        require(len(nats) == len(rows), "nats", len(nats), f"there are {len(rows)} rows; give one number for each")
+        lengths = _lengths(rows, start).to(torch.int32)
+        return Tally(nats, lengths, entropies(rows), torch.stack([_repeats(rows, n) for n in SIZES], 1))
+
+    @staticmethod
+    def joined(parts: Sequence[Tally]) -> Tally:
+        names = ("nats", "lengths", "entropies", "repeats")
+        return Tally(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
 def unigram_entropy(rows: Rows) -> Measured:
@@ -82,11 +110,22 @@ def entropies(rows: Rows) -> Float64[Tensor, " num"]:
 
 def repetition(rows: Rows, n: int) -> Measured:
     """The share of n-grams that stood earlier in the same sample, over all n-grams of all samples."""
+    _require_grams("rows", rows, n)
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.float64)
+    return _repetition(_repeats(rows, n), lengths, n)
+
+
+def _repeats(rows: Rows, n: int) -> Int32[Tensor, " num"]:
+    """Of each sample, the n-grams that stood in it earlier."""
     row, gram = _grams(rows, n)
-    kinds = int(gram.max()) + 1
-    totals = torch.bincount(row, minlength=len(rows))
-    first = torch.bincount(torch.unique(row * kinds + gram) // kinds, minlength=len(rows))
-    return ratio((totals - first).to(torch.float64), totals.to(torch.float64))
+    kinds = 1 + int(gram.max()) if len(gram) else 1
+    first = torch.unique(row * kinds + gram) // kinds
+    return (torch.bincount(row, minlength=len(rows)) - torch.bincount(first, minlength=len(rows))).to(torch.int32)
+
+
+def _repetition(again: Int32[Tensor, " num"], lengths: Float64[Tensor, " num"], n: int) -> Measured:
+    _require_long("rows", int(lengths.max()), n)
+    return ratio(again.to(torch.float64), (lengths + 1 - n).clamp_min(0))
 
 
 def distinct(rows: Rows, n: int) -> Measured:
@@ -94,6 +133,7 @@ def distinct(rows: Rows, n: int) -> Measured:
 
     It falls with the number of tokens: compare sets of one size. The standard error is the jackknife's.
     """
+    _require_grams("rows", rows, n)
     row, gram = _grams(rows, n)
     kinds, num = int(gram.max()) + 1, len(rows)
     cell = torch.unique(row * kinds + gram)
@@ -157,9 +197,8 @@ def ngram_divergence(rows: Rows, reference: Rows, n: int, smoothing: float = 0.5
 
 def _grams(rows: Rows, n: int) -> tuple[Int64[Tensor, " m"], Int64[Tensor, " m"]]:
     """All n-grams, none of which crosses rows: the row of each, and a number from 0 on that equal ones share."""
-    _require_grams("rows", rows, n)
     lengths = torch.tensor([len(row) for row in rows])
-    tokens = torch.tensor([token for row in rows for token in row])
+    tokens = torch.from_numpy(np.concatenate([np.asarray(row, dtype=np.int64) for row in rows]))
     row = torch.arange(len(rows)).repeat_interleave(lengths)
     _, code = torch.unique(tokens, return_inverse=True)
     base, gram = int(code.max()) + 1, code
@@ -171,12 +210,15 @@ def _grams(rows: Rows, n: int) -> tuple[Int64[Tensor, " m"], Int64[Tensor, " m"]
 
 def _require_grams(name: str, rows: Rows, n: int) -> None:
     require_count("n", n)
-    longest = max((len(row) for row in rows), default=0)
+    _require_long(name, max((len(row) for row in rows), default=0), n)
+
+
+def _require_long(name: str, longest: int, n: int) -> None:
     require(longest >= n, name, longest, f"the longest has no {n} tokens; give longer texts, or a smaller n")
 
 
-def _lengths(rows: Rows) -> Float64[Tensor, " num"]:
+def _lengths(rows: Rows, start: int = 0) -> Float64[Tensor, " num"]:
     require(len(rows) > 0, "rows", 0, "give at least one sample")
-    for n, row in enumerate(rows):
+    for n, row in enumerate(rows, start):
         require(len(row) > 0, f"rows[{n}]", list(row), "holds no tokens; leave empty samples out")
     return torch.tensor([len(row) for row in rows], dtype=torch.float64)

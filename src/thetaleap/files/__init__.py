@@ -19,7 +19,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -29,32 +28,51 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from .core.checks import require, require_choice
-from .core.evaluation import Denoiser
-from .core.storage import replacing
+from ..core.checks import require, require_choice
+from ..core.evaluation import Denoiser
+from ..core.storage import replacing
+from .reading import (
+    HEADER,
+    JOB,
+    KEY,
+    PART,
+    READERS,
+    Card,
+    Columns,
+    Stored,
+    read_columns,
+    read_samples,
+    unfinished,
+)
 
 if TYPE_CHECKING:
-    from .sampling import Samples, Source
+    from ..sampling import Samples, Source
 else:  # samples save themselves, and so come after
     Samples = Source = Any
 
-Card = dict[str, Any]
-"""How the samples were made, as far as JSON can say it."""
-Columns = dict[str, Any]
-"""``tokens``, an array (num, d), and lists: ``nfe``, ``text``, ``prompt``. A file holds those that its format has."""
-COLUMNS = ("tokens", "nfe", "text", "prompt")
-KEY = "thetaleap"
-"""Under which the card is."""
-JOB = "_job.json"
-"""In a folder of parts, the card."""
-PART = re.compile(r"part-(\d{6,})\.parquet")
-"""What its parts are called."""
-HEADER = f"# {KEY} "
-ESCAPED = {"n": "\n", "r": "\r"}
+__all__ = [
+    "JOB",
+    "PART",
+    "READERS",
+    "Card",
+    "Columns",
+    "Stored",
+    "blocks",
+    "check_target",
+    "image_grid",
+    "is_folder",
+    "parquet",
+    "pictures",
+    "read_columns",
+    "read_samples",
+    "require_pictures",
+    "save",
+    "unfinished",
+    "write",
+    "write_pictures",
+]
 
 PNG = ".png"
-LARGEST = 2**31 - 1
-"""The largest token in a file."""
 LEAST = 112
 """Pixels that a picture in a file is high, at least: a smaller one is enlarged."""
 GAP = 4
@@ -187,133 +205,6 @@ WRITERS: dict[str, Callable[[BinaryIO, Columns, Card], None]] = {
     ".jsonl": _write_jsonl,
     ".npy": _write_npy,
     ".txt": _write_txt,
-}
-
-
-def read_columns(path: Path, argument: str = "file") -> tuple[Columns, Card]:
-    """What a file of samples holds, and the card that says how they were made, empty if the file has none.
-
-    Nothing in the file is ever run: arrays of objects are refused.
-
-    Args:
-        path: a .parquet, .jsonl, .npy or .txt file; or a folder of parts, which are read one after the other.
-        argument: what to call the file in errors.
-    """
-    written = "thetaleap sample --out writes them"
-    if path.is_dir():
-        require(
-            (path / JOB).is_file(), argument, str(path), f"is a folder without {JOB}; give one of samples, {written}"
-        )
-    else:
-        require_choice(f"ending of {argument}", path.suffix.lower(), READERS)
-        require(path.is_file(), argument, str(path), "there is no such file; write one with thetaleap sample --out")
-    reader = _read_parts if path.is_dir() else READERS[path.suffix.lower()]
-    try:
-        columns, card = reader(path)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
-        why = str(error).strip().split("\n")[0] or type(error).__name__
-        wanted = "give a file written by thetaleap sample --out"
-        raise ValueError(f"{argument}={str(path)!r}: cannot be read ({why}); {wanted}") from None
-    return columns, card if isinstance(card, dict) else {}
-
-
-def read_samples(path: Path, argument: str = "file") -> tuple[Int64[Tensor, "num d"], Card]:
-    """The tokens in a file of samples, and its card, as `read_columns` finds them."""
-    columns, card = read_columns(path, argument)
-    return tokens_of(columns, path, argument), card
-
-
-def tokens_of(columns: Columns, path: Path, argument: str = "file") -> Int64[Tensor, "num d"]:
-    """The tokens that `read_columns` found in the file `path`, if they are some."""
-    require("tokens" in columns, argument, str(path), "holds text and no tokens; give a .parquet, .jsonl or .npy file")
-    tokens: np.ndarray = columns["tokens"]
-    whole = tokens.ndim == 2 and np.issubdtype(tokens.dtype, np.integer) and tokens.size > 0
-    wanted = "give one row of whole numbers for each sample"
-    require(whole, argument, str(path), f"holds {tokens.dtype} of shape {tokens.shape}; {wanted}")
-    good = int(tokens.min()) >= 0 and int(tokens.max()) <= LARGEST
-    require(good, argument, str(path), f"holds tokens from {tokens.min()} to {tokens.max()}; give tokens from 0 on")
-    return torch.from_numpy(tokens.astype(np.int64))
-
-
-def _read_parquet(path: Path) -> tuple[Columns, Card]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
-    columns = {n: table.column(n).to_pylist() for n in table.column_names if n in COLUMNS and n != "tokens"}
-    card = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"{}"))
-    tokens = table.column("tokens").combine_chunks()
-    if pa.types.is_fixed_size_list(tokens.type) and tokens.null_count == tokens.flatten().null_count == 0:
-        return {**columns, "tokens": tokens.flatten().to_numpy().reshape(len(tokens), tokens.type.list_size)}, card
-    return {**columns, "tokens": np.array(tokens.to_pylist())}, card
-
-
-def _read_parts(path: Path) -> tuple[Columns, Card]:
-    """All parts that are there, in order; tokens go straight to where they stay."""
-    card, parts, columns, start = json.loads((path / JOB).read_bytes()), parts_in(path), Columns(), 0
-    if not parts:
-        raise ValueError("no part is finished yet")
-    most = min(card["num"], len(parts) * card["part_size"])
-    for part in parts:
-        held, own = _read_parquet(path / part)
-        if {**own, "first": card["first"]} != card:
-            raise ValueError(f"{part} is of another job")
-        tokens = held.pop("tokens")
-        if not columns:
-            columns = {**{name: [] for name in held}, "tokens": np.empty((most, tokens.shape[1]), tokens.dtype)}
-        columns["tokens"][start : start + len(tokens)] = tokens
-        start += len(tokens)
-        for name, values in held.items():
-            columns[name] += values
-    return {**columns, "tokens": columns["tokens"][:start]}, card
-
-
-def parts_in(folder: Path) -> list[str]:
-    """The finished parts of a job, by name, in order."""
-    return sorted(
-        (one.name for one in folder.iterdir() if PART.fullmatch(one.name)), key=lambda name: (len(name), name)
-    )
-
-
-def unfinished(path: Path) -> str | None:
-    """What is missing of a folder of parts, in words; None where nothing is, or it is a file."""
-    if not (path / JOB).is_file():
-        return None
-    card, there = json.loads((path / JOB).read_bytes()), len(parts_in(path))
-    every = -(-card["num"] // card["part_size"])
-    return None if there == every else f"{path} has {there} of {every} parts; figures are of these"
-
-
-def _read_jsonl(path: Path) -> tuple[Columns, Card]:
-    rows = [json.loads(line) for line in path.read_bytes().decode().split("\n") if line.strip()]
-    columns: Columns = {name: [row[name] for row in rows] for name in COLUMNS if all(name in row for row in rows)}
-    if "tokens" in columns or "text" not in columns:
-        columns["tokens"] = np.array([row["tokens"] for row in rows])
-    return columns, rows[0].get(KEY, {}) if rows else {}
-
-
-def _read_npy(path: Path) -> tuple[Columns, Card]:
-    with path.open("rb") as file:
-        tokens = np.load(file, allow_pickle=False)
-        at = file.tell()
-        more = file.read(1) == b"\x93" and file.seek(at) == at  # as every array in this format begins
-        card = np.load(file, allow_pickle=False) if more else np.array("{}")
-    return {"tokens": tokens}, json.loads(str(card)) if card.dtype.kind == "U" and card.ndim == 0 else {}
-
-
-def _read_txt(path: Path) -> tuple[Columns, Card]:
-    lines = path.read_bytes().decode().split("\n")
-    if not lines[0].startswith(HEADER):  # of another program: what is there, as it is
-        return {"text": [line.rstrip("\r") for line in lines if line.strip()]}, {}
-    card = json.loads(lines[0].removeprefix(HEADER))
-    return {"text": [re.sub(r"\\(.)", lambda found: ESCAPED.get(found[1], found[1]), one) for one in lines[1:-1]]}, card
-
-
-READERS: dict[str, Callable[[Path], tuple[Columns, Card]]] = {
-    ".parquet": _read_parquet,
-    ".jsonl": _read_jsonl,
-    ".npy": _read_npy,
-    ".txt": _read_txt,
 }
 
 
