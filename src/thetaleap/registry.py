@@ -250,7 +250,7 @@ BUILT_IN |= {
             "Shakespeare's plays in byte pairs, masked: trained here, as are the next",
         ),
         "shakespeare-char": ("Masked", 256, 65, "the same plays in characters, masked"),
-        "shakespeare-uniform": ("Uniform", 256, 65, "the same in characters, uniform process"),
+        "shakespeare-uniform": ("Uniform", 128, 1024, "the same plays in byte pairs, uniform process"),
         "mnist": ("Masked", 196, 8, "handwritten digits of 14 x 14 pixels in 8 greys, masked, class-conditional"),
         "sums": ("Masked", 56, 116, "word problems and their worked answers, masked"),
     }.items()
