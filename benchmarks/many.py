@@ -123,7 +123,8 @@ def evaluate(num: int) -> None:
             process = subprocess.Popen([*command, "--per-sample", "1"])
             _, code, usage = os.wait4(process.pid, 0)
             taken = time.perf_counter() - begin
-        print(f"{size:,} samples: {taken:.0f} s, {usage.ru_maxrss / 2**10:.0f} MiB, exit code {code}", flush=True)
+        cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**10
+        print(f"{size:,} samples: {cpu:.0f} s of a core in {taken:.0f} s, {peak:.0f} MiB, exit code {code}", flush=True)
 
 
 if __name__ == "__main__":

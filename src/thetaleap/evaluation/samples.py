@@ -135,8 +135,9 @@ def measure_text(
     are counted in the first samples, up to `GRAMS` tokens, and the reference is read up to twice as many. The bar of
     `progress` is shown by default if standard error is a terminal.
     """
+    require(len(texts) > 0, "texts", 0, "give at least one sample")
     with progress_bar(progress, "evaluating", len(texts) * (2 if len(reference) else 1)) as advance:
-        tally, rows = _judged(critic, (critic.encode(text) for text in texts), advance)
+        tally, rows = _judged(critic, (critic.encode(text) for text in texts), len(texts), advance)
         quality, beside = TextQuality.made(tally, rows), {}
         figures, counted = quality.figures(), [f"distinct_{n}" for n in SIZES]
         first: dict[str, int] = {}
@@ -149,7 +150,7 @@ def measure_text(
             chosen = {k * len(pieces) // apart for k in range(apart)}
             own = [piece for n, piece in enumerate(pieces) if n in chosen]
             rest = [piece for n, piece in enumerate(pieces) if n not in chosen]
-            beside = TextQuality.made(_judged(critic, own, advance)[0], own).figures() | _divergences(own, rest)
+            beside = TextQuality.made(_judged(critic, own, apart, advance)[0], own).figures() | _divergences(own, rest)
             far = _divergences(rows, rest)
             figures, counted = figures | far, [*counted, *far]
             advance(len(texts) - apart)
@@ -157,19 +158,20 @@ def measure_text(
     return Evaluation(model, len(texts), quality.tokens, figures, beside, critic.name, "tokens", first)
 
 
-def _judged(critic: Critic, rows: Iterable[Sequence[int]], advance: Seen) -> tuple[Tally, list[Sequence[int]]]:
-    """The numbers of each sample; and the first samples, as many as have `GRAMS` tokens together."""
-    parts, kept, tokens, start, stream = list[Tally](), list[Sequence[int]](), 0, 0, iter(rows)
+def _judged(
+    critic: Critic, rows: Iterable[Sequence[int]], num: int, advance: Seen
+) -> tuple[Tally, list[Sequence[int]]]:
+    """The numbers of each of so many samples; and the first samples, as many as have `GRAMS` tokens together."""
+    tally, kept, tokens, start, stream = Tally.room(num), list[Sequence[int]](), 0, 0, iter(rows)
     while some := list(islice(stream, TEXTS)):
-        parts.append(Tally.of(some, critic.nats(some), start))
+        tally.put(start, some, critic.nats(some))
         for row in some:
             tokens += len(row)
             if tokens <= GRAMS or not kept:
                 kept.append(array("i", row))
         start += len(some)
         advance(len(some))
-    require(start > 0, "texts", 0, "give at least one sample")
-    return Tally.joined(parts), kept
+    return tally, kept
 
 
 def _pieces(critic: Critic, reference: Iterable[str], long: int) -> tuple[list[Sequence[int]], bool]:

@@ -44,7 +44,7 @@ __all__ = [
 Sequences = Int64[Tensor, "_ _"] | Batches
 """A set of samples, of shape (num, d)."""
 KINDS = get_args(Frequencies)
-COMPARED = 2**24
+COMPARED = 2**22
 """Pairs of samples that are compared at a time."""
 SPARSE = 2**25
 """Cells that `affordable` samples have together, where a table of all does not fit into memory."""
@@ -171,16 +171,15 @@ class _Counted:
 class _Listed:
     """A set whose samples are compared with others one by one, in pairs of positions too many to count."""
 
-    x: Int64[Tensor, "n w"]
+    x: Float64[Tensor, "n w"]
+    """Tokens, which `cdist` takes as such."""
 
     def agreement(self, other: _Listed) -> Float64[Tensor, " n"]:
         width, found = self.x.shape[1], list[Tensor]()
         for some in self.x.split(max(1, COMPARED // len(other.x))):  # as many as fit into memory
-            same = torch.zeros((len(some), len(other.x)), dtype=torch.int32)
-            for one, two in zip(some.T.contiguous(), other.x.T.contiguous(), strict=True):  # little memory, and quick
-                same += one.unsqueeze(1) == two
+            same = width - torch.cdist(some, other.x, p=0)  # positions
             found.append((same * (same - 1)).sum(1))
-        return torch.cat(found).to(torch.float64) / (width * (width - 1))
+        return torch.cat(found) / (width * (width - 1))
 
 
 def _each_sample(
@@ -239,7 +238,7 @@ def _sets(given: dict[str, Sequences], of: Frequencies, positions: Tensor | None
     sets, cells = _checked(given, of, positions)
     if of == "pairs" and cells.size > DENSE:
         chosen = torch.arange(sets[0].length) if positions is None else positions
-        return [_Listed(x.tensor()[:, chosen]) for x in sets]
+        return [_Listed(x.tensor()[:, chosen].to(torch.float64)) for x in sets]
     return [_Counted(x, cells) for x in sets]
 
 

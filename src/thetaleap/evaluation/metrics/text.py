@@ -67,7 +67,7 @@ class TextQuality:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """A few numbers of each sample. They are found for some at a time, and joined."""
+    """A few numbers of each sample. There is room for those of all, and they are put there for some at a time."""
 
     nats: Float64[Tensor, " num"]
     lengths: Int32[Tensor, " num"]
@@ -76,16 +76,25 @@ class Tally:
     """n-grams that stood earlier in the sample, for n = 1, 2, 3, 4."""
 
     @staticmethod
-    def of(rows: Rows, nats: Float64[Tensor, " num"], start: int = 0) -> Tally:
-        """Of samples that are numbered from `start` on."""
-        require(len(nats) == len(rows), "nats", len(nats), f"there are {len(rows)} rows; give one number for each")
-        lengths = _lengths(rows, start).to(torch.int32)
-        return Tally(nats, lengths, entropies(rows), torch.stack([_repeats(rows, n) for n in SIZES], 1))
+    def of(rows: Rows, nats: Float64[Tensor, " n"]) -> Tally:
+        """Of all samples at once."""
+        tally = Tally.room(len(rows))
+        tally.put(0, rows, nats)
+        return tally
 
     @staticmethod
-    def joined(parts: Sequence[Tally]) -> Tally:
-        names = ("nats", "lengths", "entropies", "repeats")
-        return Tally(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+    def room(num: int) -> Tally:
+        """For so many samples."""
+        exact, whole = (torch.zeros(num, dtype=dtype) for dtype in (torch.float64, torch.int32))
+        return Tally(exact, whole, exact.clone(), whole.repeat(len(SIZES), 1).T)
+
+    def put(self, start: int, rows: Rows, nats: Float64[Tensor, " n"]) -> None:
+        """The numbers of samples from number `start` on."""
+        require(len(nats) == len(rows), "nats", len(nats), f"there are {len(rows)} rows; give one number for each")
+        some = slice(start, start + len(rows))
+        self.nats[some], self.lengths[some], self.entropies[some] = nats, _lengths(rows, start), entropies(rows)
+        for n, column in zip(SIZES, self.repeats.T, strict=True):
+            column[some] = _repeats(rows, n)
 
 
 def unigram_entropy(rows: Rows) -> Measured:
