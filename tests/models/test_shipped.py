@@ -68,11 +68,11 @@ def test_text_is_like_the_plays(name: str) -> None:
 
 
 def test_digits_are_what_was_asked_for() -> None:
-    labels = torch.arange(10).repeat(3)
+    labels = torch.arange(10).repeat(4)
     model = tl.guided(tl.load("mnist"), weight=2.0, condition=labels)
-    out = tl.sample(model, tl.Multistep(), nfe=48, num=30, progress=False)
+    out = tl.sample(model, nfe=64, num=40, progress=False)
     right = int((digit_labels(out.x) == labels).sum())
-    assert right >= 18  # 3 by chance
+    assert right >= 36  # of 500 it was 486
 
 
 def test_sums_come_out() -> None:
