@@ -4,6 +4,9 @@ Interpolated Kneser-Ney, three discounts (Chen and Goodman 1999). Behind a conte
 n is the sum of its counts c, p' is the same for the context without its first token, and uniform before all, and w is
 what makes p sum to one. Counts are of occurrences for the longest strings, and for others of the different tokens
 that stood before them. Rare strings may be left out: their counts then go to w.
+
+A character that the other text does not hold, as a poor sample may, is as likely as one that no context has held, and
+what follows it is judged without it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from ...core.checks import require, require_count
@@ -72,12 +75,17 @@ class Strings:
         return Strings.of(keys[kept], counts[kept], totals[used], _discounts(counts), states)
 
     def beside(
-        self, strings: Int64[np.ndarray, " n"], states: int, shorter: Float64[np.ndarray, " n"]
+        self,
+        strings: Int64[np.ndarray, " n"],
+        states: int,
+        shorter: Float64[np.ndarray, " n"],
+        strange: Bool[np.ndarray, " n"],
     ) -> Float64[np.ndarray, " n"]:
-        """``p`` of the last tokens of `strings`, if it is `shorter` behind the shorter contexts."""
+        """``p`` of the last tokens of `strings`, if it is `shorter` behind the shorter contexts. Those that are `strange`
+        stand for a token that was never counted."""
         here, known = find(self.contexts, strings // states)
         place, there = find(self.keys, strings)
-        count = np.where(there, _discounted(self.counts[place], self.discounts), 0.0)
+        count = np.where(there & ~strange, _discounted(self.counts[place], self.discounts), 0.0)
         return np.where(known, (count + self.shorter[here] * shorter) / self.totals[here], shorter)
 
 
@@ -122,20 +130,27 @@ class NGram:
         return Scores(rows, self.nats(rows))
 
     def encode(self, text: str) -> list[int]:
-        """One token for each character."""
-        return self.tokenizer.encode(text)
+        """One token for each character; S for those that are not in the alphabet."""
+        place = {letter: n for n, letter in enumerate(self.tokenizer.alphabet)}
+        return [place.get(letter, self.states) for letter in text]
 
     def nats(self, rows: Sequence[Sequence[int]]) -> Float64[Tensor, " num"]:
         """``-sum log p(token | those before)`` of each row."""
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         tokens = np.array([token for row in rows for token in row], dtype=np.int64)
-        odd = tokens[(tokens < 0) | (tokens >= self.states)].tolist()
-        require(not odd, "token", odd[:1], f"the tokens are 0 to {self.states - 1}")
-        place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        p = np.full(len(tokens), 1 / self.states)
+        odd = tokens[(tokens < 0) | (tokens > self.states)].tolist()
+        require(not odd, "token", odd[:1], f"the tokens are 0 to {self.states}")
+        strange, index = tokens == self.states, np.arange(len(tokens))
+        begun = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        after = np.maximum.accumulate(
+            np.where(strange, index + 1, 0)
+        )  # the last strange one, and those before it, are not
+        before = index - np.maximum(begun, np.concatenate([[0], after[:-1]]))  # seen: so many are
+        tokens, p = np.where(strange, 0, tokens), np.full(len(tokens), 1 / self.states)
         for n, strings in enumerate(self.strings):
-            there = place >= n
-            p[there] = strings.beside(numbered(tokens, self.states, n + 1)[there[n:]], self.states, p[there])
+            there = before >= n
+            number = numbered(tokens, self.states, n + 1)[there[n:]]
+            p[there] = strings.beside(number, self.states, p[there], strange[there])
         which = np.repeat(np.arange(len(rows)), lengths)
         return torch.from_numpy(-np.bincount(which, np.log(p), len(rows)))
 
