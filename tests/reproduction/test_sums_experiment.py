@@ -124,7 +124,7 @@ def test_shares_are_the_model_s_own(ran: tuple[Report, Path]) -> None:
 def test_a_model_that_knows_is_always_right(tmp_path: Path) -> None:
     sums.run(tmp_path, num=5, progress=False, model=knowing(num=5), budgets=(24,))
     assert {(row["accuracy_right"], row["worked_right"]) for row in rows_of(tmp_path)} == {("5", "5")}
-    assert json.loads((tmp_path / "sums.json").read_text())["settings"]["temperature"] == 0.5, "the paper's"
+    assert json.loads((tmp_path / "sums.json").read_text())["settings"]["temperature"] == 1
 
 
 def test_the_same_again_in_other_batches(ran: tuple[Report, Path], tmp_path: Path) -> None:
