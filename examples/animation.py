@@ -16,16 +16,16 @@ WARM = [(224, 123, 0), (190, 104, 0), (150, 82, 0), (100, 55, 0), (55, 30, 0)]
 
 
 # %%
-def watched(model, **options):
-    """The samples of a run at every step, (step, sample, position)."""
+def watched(model, every=1, **options):
+    """The samples of a run at every step, or at some, (step, sample, position)."""
     moments = []
     tl.sample(model, on_step=lambda moment: moments.append(moment.x.clone()), **options)
-    return torch.stack(moments)[: STEPS + 1]
+    return torch.stack(moments)[::every][: STEPS + 1]
 
 
 words = tl.load("shakespeare")
 text = watched(words, nfe=2 * STEPS, seed=14, prompt="ROMEO:\n")[:, 0]  # two evaluations per step
-digits = watched(tl.guided(tl.load("mnist"), 0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]), nfe=STEPS, num=9, seed=1)
+digits = watched(tl.guided(tl.load("mnist"), 0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]), every=4, nfe=4 * STEPS, num=9, seed=1)
 
 # %%
 font = ImageFont.truetype(font_manager.findfont("DejaVu Sans Mono"), 15)

@@ -47,7 +47,7 @@ from .study import Row, Study, compare, ranking, row
 from .sums import TEMPERATURE, answer_of, questions
 from .toy import law_row
 
-TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 64, 32
+TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 196, 32
 GUIDANCE = 2.0
 MASK = "·"
 """What a mask is shown as."""
