@@ -121,7 +121,8 @@ def takeaway(study: Study, name: str) -> str:
     for one in ranking(study, "accuracy", max):
         if one.best["accuracy"] >= 0.5 * max(each["accuracy"] for each in study.rows):
             share = f"{100 * one.best['accuracy']:.0f}%"
-            return f"{name}: with {one.nfe} evaluations {one.best['method']} has the most right, {share}"
+            unit = "evaluation" if one.nfe == 1 else "evaluations"
+            return f"{name}: with {one.nfe} {unit} {one.best['method']} has the most right, {share}"
     return f"{name}: right answers against evaluations"
 
 
