@@ -78,7 +78,11 @@ def reproduce(
     Example: [cyan]thetaleap reproduce text --nfe 16,64 --out runs/text[/]; everything, with one look each:
     [cyan]thetaleap reproduce all[/]
     """
-    given = {key: value for key, value in locals().items() if key not in ("name", "out", "num", "seed", "nfe", "full", "hours")}
+    given = {
+        key: value
+        for key, value in locals().items()
+        if key not in ("name", "out", "num", "seed", "nfe", "full", "hours")
+    }
     drawer = engine_of(given.pop("engine"), **{key: given.pop(key) for key in ENGINE_OPTIONS})
     from ..reproduction import EXPERIMENTS
 

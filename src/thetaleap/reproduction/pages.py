@@ -86,7 +86,8 @@ def experiment(least: int = 1) -> Callable[[Callable[..., Report]], Callable[...
                 require_count("num", num, least)
             require_count("seed", seed, least=0)
             if hours is not None:
-                require(full, "hours", hours, "only what is drawn in full takes hours; give --full too (in Python full=True)")
+                remedy = "only what is drawn in full takes hours; give --full too (in Python full=True)"
+                require(full, "hours", hours, remedy)
                 require_number("hours", hours, 0, math.inf, closed="low")
             return measure(Job(folder, num, seed, progress, full, hours), **options)
 
