@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -151,7 +152,12 @@ def test_other_weights_are_another_name() -> None:
 def test_a_whole_experiment_goes_on(tmp_path: Path) -> None:
     """Run to the end, and then again: nothing is drawn, and the table is the same."""
     given: dict[str, Any] = {"model": letters(), "judge": unigrams(), "budgets": (4,), "num": 8, "progress": False}
+    text.run(tmp_path, full=True, hours=0.0, **given)
+    card = json.loads((tmp_path / "text.json").read_text())
+    assert "undecided" in {claim["verdict"] for claim in card["claims"]}
+    assert not card["full"], "it was stopped"
     text.run(tmp_path, full=True, **given)
+    assert json.loads((tmp_path / "text.json").read_text())["full"]
     first = (tmp_path / "text.csv").read_text()
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "draws").iterdir()}
     text.run(tmp_path, full=True, **given)

@@ -191,7 +191,9 @@ def publish(
     """Write ``name.md``, ``.png``, ``.csv`` and ``.json`` to the job's folder; `more` files are there already."""
     settings = {**settings, "seed": job.seed, "solvers": {one["method"]: one["solver"] for one in study.rows}}
     told |= {"settings": settings, "claims": claims}
-    value = {"experiment": name, "version": __version__, "full": job.full, "settings": settings, "rows": study.written}
+    stopped = job.late and any(claim.verdict == "undecided" for claim in claims)
+    value = {"experiment": name, "version": __version__, "full": job.full and not stopped, "settings": settings}
+    value |= {"rows": study.written}
     value |= {"minutes": round((time.monotonic() - job.began) / 60, 1)}
     value |= {"claims": [asdict(claim) for claim in claims], **(card or {})}
     files = [
