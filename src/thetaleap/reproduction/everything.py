@@ -141,7 +141,7 @@ def page_of(tables: Path) -> str:
     wide = {
         name: [_wide(found[name], figure, READ[name][1]) for figure in READ[name][0]] for name in known if name in READ
     }
-    told = {"claims": claims, "counts": counts, "runs": runs, "shown": wide, "share": share}
+    told = {"claims": claims, "counts": counts, "runs": runs, "wide": wide, "share": share}
     told |= {
         "legacy": found.get("legacy", []),
         "advice": advice(found),
