@@ -50,7 +50,7 @@ def score_entropies(
 def uniform_entropies(
     process: Uniform, logits: Float[Tensor, "n S"], clean: Int64[Tensor, " n"], present: Int64[Tensor, " n"], t: Tensor
 ) -> Float64[Tensor, " n"]:
-    """`score_entropies` of the uniform process from logits, in one pass over the values.
+    """`score_entropies` of the uniform process from logits, at times above 0, in one pass over the values.
 
     A known clean token gives all values one score but its own, so that the sum over values takes the logarithm of each
     alone. With ``a = alpha S/(1 - alpha)`` scores are ``1 + a c(v)``, up to a factor.
