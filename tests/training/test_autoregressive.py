@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from thetaleap.core.noise import Stream
 from thetaleap.training import autoregressive
@@ -19,10 +21,13 @@ from thetaleap.training.autoregressive import (
     make,
     reading,
     recipe_of,
+    solved,
     start,
     train,
 )
 from thetaleap.training.data import Batch, read_corpus
+from thetaleap.training.sums import LENGTH, Sums, encoded, problems
+from thetaleap.training.sums import WORDS as VOCABULARY
 from thetaleap.training.trainer import Recipe
 
 SMALL = Recipe(length=8, hidden=16, blocks=1, heads=2, steps=150, batch=16, rate=0.01, warmup=5)
@@ -103,3 +108,40 @@ def test_recipes_of_the_models_inside(name: str) -> None:
     assert recipe.process == "masked"
     if name != "sums":
         assert reading(card).keys() <= {"tokenizer", "levels", "side"}
+
+
+def test_a_compiled_network_trains_as_a_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.compile` with the backend that compiles nothing, so that the bits are the same."""
+    usual = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model: usual(model, backend="eager"))
+    corpus, few = read_corpus(WORDS), replace(SMALL, steps=3)
+    plain, compiled = (
+        train(corpus, few, tmp_path / "plain"),
+        train(corpus, replace(few, compiled=True), tmp_path / "fast"),
+    )
+    assert plain.fast is None
+    assert compiled.fast is not None
+    for name, value in plain.averages.items():
+        assert torch.equal(value, compiled.averages[name]), name
+
+
+@pytest.mark.parametrize("likeliest", [True, False])
+def test_sums_are_solved_one_word_after_the_other(likeliest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that says a problem's next word, if all words before it are the problem's own, has all right; one that
+    says nothing draws words at random, or the first of them."""
+    known = torch.stack([encoded(one)[0] for one in problems(20, held_out=True)])
+    asked: list[torch.Tensor] = []
+
+    def knows(before: torch.Tensor, time: None, labels: None) -> torch.Tensor:
+        asked.append(before)
+        return 100.0 * F.one_hot(known, len(VOCABULARY)).float()
+
+    def silent(before: torch.Tensor, time: None, labels: None) -> torch.Tensor:
+        return torch.zeros((*before.shape, len(VOCABULARY)))
+
+    run = start(replace(SMALL, length=LENGTH), Sums())
+    monkeypatch.setattr(autoregressive, "averaged", lambda run: knows)
+    assert solved(run, likeliest, 20).value == 1
+    assert torch.equal(asked[-1], torch.cat([torch.full((20, 1), len(VOCABULARY)), known[:, :-1]], 1))
+    monkeypatch.setattr(autoregressive, "averaged", lambda run: silent)
+    assert solved(run, likeliest, 20).right <= 2

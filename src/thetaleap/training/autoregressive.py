@@ -5,7 +5,8 @@
     python -m thetaleap.training.autoregressive input.txt --like shakespeare --out runs/left-to-right
 
 Everything is as on the card of the model, but that each position sees those before it alone and is asked for the next
-token, so that its held-out bits are a likelihood and no bound. A run that was stopped goes on from its last checkpoint.
+token, so that its held-out bits are a likelihood and no bound. Of sums the card says how many come out right, one word
+after the other. A run that was stopped goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from torch import Tensor, nn
 from .. import __version__
 from ..core.checks import require
 from ..core.fields import check_fields, knob
-from ..core.noise import Draw, Stream
+from ..core.noise import Draw, Stream, inverse_cdf
 from ..core.storage import SHIPPED
+from ..evaluation.metrics.accuracy import Accuracy
 from ..models.trained import CARD
 from ..models.transformer import Sizes, Transformer
 from .data import Batch, Corpus, Examples, read_corpus
 from .recipes import Card, command, run_script, write_card
-from .sums import Sums
+from .sums import Sums, encoded, problems, result_of
 from .trainer import CHECKPOINT, Recipe, Run, averaged, compiler, descend, optimizers, resume, save, sizes_of
 
 SCRIPT = "thetaleap.training.autoregressive"
@@ -39,6 +41,8 @@ EVERY = 180.0
 """Seconds between checkpoints."""
 LEAST = 256
 """Held-out examples."""
+ASKED = 400
+"""Held-out problems."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,9 @@ def make(path: Path, folder: Path, likeness: Likeness) -> Card:
     found = {"bits per token": bits, "standard error": error}
     if isinstance(unseen, Corpus) and unseen.characters_per_token is not None:
         found["bits per character"] = bits / unseen.characters_per_token
+    if isinstance(unseen, Sums):
+        ways = {"right, drawn": False, "right, the likeliest": True}
+        found |= {name: asdict(solved(run, likeliest)) for name, likeliest in ways.items()}
     card: Card = {
         "command": command(SCRIPT, path, likeness),
         "data sha256": corpus.digest,
@@ -139,7 +146,7 @@ def train(corpus: Examples, recipe: Recipe, folder: Path) -> Run:
         noise = Stream(recipe.seed, 0, recipe.batch).at(run.step)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(noise(Draw.DROPOUT).uniform(recipe.batch)[0] * 2**53))
-            batch, model = corpus.draw(recipe.batch, recipe.length, noise), run.fast or run.model
+            batch, model = corpus.draw(recipe.batch, recipe.length, noise), run.model if run.fast is None else run.fast
             nats, _ = loss_of(recipe, run.model.sizes, model, batch, noise)
             loss = descend(run, nats.mean() / recipe.length)
         if run.step % 100 == 0:
@@ -162,6 +169,24 @@ def held_out(run: Run, corpus: Examples) -> tuple[float, float]:
         parts.append(nats.double().mean() / recipe.length)
     means = torch.stack(parts)
     return float(means.mean()), float(means.std() / len(means) ** 0.5)
+
+
+def solved(run: Run, likeliest: bool, num: int = ASKED) -> Accuracy:
+    """How many of `num` held-out problems come out right, the words of an answer drawn one after the other, or each the
+    likeliest."""
+    model, recipe, asked = averaged(run), run.recipe, problems(num, held_out=True)
+    rows = [encoded(one, recipe.length) for one in asked]
+    x, sizes = torch.stack([ids for ids, _ in rows]), torch.tensor([size for _, size in rows])
+    noise, blank = Stream(recipe.seed, 0, num), torch.full((num, 1), run.model.sizes.tokens)
+    for place in range(int(sizes.min()), recipe.length):
+        with torch.no_grad():
+            said = model(torch.cat([blank, x[:, :-1]], 1), None, None)[:, place].double()
+        number = noise.at(place)(Draw.VALUE).uniform(num)
+        word = said.argmax(1) if likeliest else inverse_cdf(said.softmax(1), number, stay=False)
+        x[:, place] = torch.where(place < sizes, x[:, place], word)
+    words = Sums().tokenizer
+    right = [result_of(words.decode(ids)) == one.result for ids, one in zip(x.tolist(), asked, strict=True)]
+    return Accuracy.of(sum(right), num)
 
 
 def main() -> None:
