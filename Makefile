@@ -21,7 +21,7 @@ paper: $(READY)
 	$(BIN)/thetaleap reproduce all --full --out runs/paper
 	mkdir -p docs/paper
 	cp runs/paper/paper.md docs/paper.md
-	cp runs/paper/paper/*.csv docs/paper/
+	cp runs/paper/paper/*.csv runs/paper/paper/*.png docs/paper/
 
 test: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal

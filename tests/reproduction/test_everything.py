@@ -59,7 +59,9 @@ def test_a_page_of_two_experiments(tmp_path: Path) -> None:
         "claims.csv",
         "runs.csv",
         "toy.csv",
+        "toy.png",
         "uniformization.csv",
+        "uniformization.png",
     }
     quadratic = next(claim for claim in report.claims if "quadratically" in claim.paper)
     slope = float(re.findall(r"theta-Trapezoidal (-\d\.\d\d)", quadratic.found)[0])
@@ -118,7 +120,11 @@ def tables(folder: Path, verdicts: list[str], full: bool = True) -> Path:
 
 def test_the_page_of_tables(tmp_path: Path) -> None:
     verdicts = ["agrees", "differs", "level", "undecided", "needs weights"]
-    page = page_of(tables(tmp_path / "paper", verdicts))
+    folder = tables(tmp_path / "paper", verdicts)
+    assert "![" not in page_of(folder)
+    (folder / "text.png").touch()
+    page = page_of(folder)
+    assert page.count("](paper/text.png)") == 1
     assert page.startswith("# The paper, claim by claim")
     for verdict in verdicts:
         assert f"**1 {verdict}**" in page
@@ -154,3 +160,19 @@ def test_too_few_samples_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^num=39: give a whole number of at least 40"):
         everything.run(tmp_path / "all", experiments={}, num=39)
     assert not (tmp_path / "all").exists()
+
+
+def test_distances_compare_at_the_same_number_of_samples(tmp_path: Path) -> None:
+    """A method of ours with fewer samples is not the best of ours, however small its distance; it is marked instead."""
+    folder = tables(tmp_path / "paper", ["agrees"])
+    about = {"minutes": 3.0, "full": True, "seed": 0, "models": "m 123", "version": "0.1.0"}
+    write_csv(folder / "runs.csv", [{"experiment": name, **about} for name in ("text", "images")])
+    row = {"nfe": 8, "ratio": 0.03, "network": 4.0, "distance_se": 2.0, "accuracy": 0.5}
+    told = [("theta-Trapezoidal (1/3)", "paper", 512, 20.0), ("thetaleap auto", "ours", 512, 30.0)]
+    told += [("low discrepancy", "ours", 64, 10.0)]
+    names = ("method", "kind", "num", "distance")
+    write_csv(folder / "images.csv", [{**row, **dict(zip(names, one, strict=True))} for one in told])
+    page = page_of(folder)
+    assert "| images, distance | 8 | 0.03 | 20.0 ± 2.0 | 30.0 ± 2.0 | 30.0 ± 2.0 | thetaleap auto |" in page
+    assert "| *low discrepancy* | 10.0 ± 2.0 (64) |" in page
+    assert "| *thetaleap auto* | 30.0 ± 2.0 |" in page

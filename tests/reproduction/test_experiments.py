@@ -21,7 +21,7 @@ from thetaleap.core.storage import replacing
 from thetaleap.evaluation.figures import listing, number, page, runs, table, write_json
 from thetaleap.models.oracles import Joint
 from thetaleap.reproduction import EXPERIMENTS, Report, toy, uniformization
-from thetaleap.reproduction.methods import EULER, MINE, RK, SAFE, TAU, TWEEDIE
+from thetaleap.reproduction.methods import AUTO, EULER, MINE, RK, SAFE, TAU, TWEEDIE
 from thetaleap.reproduction.pages import describe
 from thetaleap.reproduction.study import Study
 from thetaleap.reproduction.toy import SOLVERS, claims_of, exact_fits, facts, order_name
@@ -75,8 +75,9 @@ def test_toy_files(toy_run: tuple[Report, Path]) -> None:
     report, folder = toy_run
     check_files(report, folder, "toy.md", "toy.png", "toy.csv", "toy.json")
     rows, card = rows_of(folder / "toy.csv"), json.loads((folder / "toy.json").read_text())
-    assert [(r["method"], int(r["steps"])) for r in rows] == [(name, n) for name in SOLVERS for n in STEPS]
-    assert [r["solver"] for r in rows] == [repr(solver) for solver in SOLVERS.values() for _ in STEPS]
+    assert [(r["method"], int(r["steps"])) for r in rows] == [(name, n) for name in (*SOLVERS, AUTO) for n in STEPS]
+    named = [repr(solver) for solver in SOLVERS.values() for _ in STEPS]
+    assert [r["solver"] for r in rows if r["method"] != AUTO] == named
     assert card["settings"]["num"] == 5000
     assert card["settings"]["steps"] == list(STEPS)
     assert card["noise_floor"] == pytest.approx(14 / 10_000)

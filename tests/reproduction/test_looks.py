@@ -65,14 +65,17 @@ def alike(study: Study) -> list[Claim]:
     ids=["below", "same"],
 )
 def test_true_claims_seldom_differ_at_any_look(judge: Any, means: Sequence[float], rate: float, tmp_path: Path) -> None:
-    """At most at the rate that the module states, of claims that are just true.
+    """At most at the rate that the module states, of claims that are just true. Another is never decided, so that there are
+    six looks at them all, whatever the first ones show.
 
     Of 600 there are then at most 5 or 10 on average: false alarm below 1e-8 each. Two standard errors in place of three
     would make it 45 or more.
     """
-    differs, num = 0, 600
+    differs, num, open_ = 0, 600, Claim("", "undecided", "", methods=("A", "B"))
     for seed in range(num):
-        _, [claim] = until_decided(job(tmp_path), "test", CELLS, Source(means, seed), judge)
+        source = Source(means, seed)
+        _, [claim, _] = until_decided(job(tmp_path), "test", CELLS, source, lambda study: [*judge(study), open_])
+        assert source.asked[-1] == ("B", NUM * 2 ** (LOOKS - 1))
         differs += claim.verdict == "differs"
     assert stats.poisson.sf(differs - 1, num * float(rate)) > 1e-8
 
@@ -94,21 +97,61 @@ def test_only_what_is_undecided_is_drawn_on(tmp_path: Path) -> None:
     once = Source((0.0, 9.0, 0.0), 3)
     until_decided(job(tmp_path, full=False), "test", CELLS, once, both)
     assert once.asked == [("A", NUM), ("B", NUM), ("C", NUM)], "one look without full"
+    beside = Source((0.0, 9.0, 0.0), 3)
+    study, [_, claim] = until_decided(job(tmp_path), "test", CELLS, beside, both, beside=["A", "B"])
+    assert {one["method"]: one["num"] for one in study.rows} == {"A": 8 * NUM, "B": 8 * NUM, "C": 32 * NUM}, (
+        "those of a figure have one size in the table, up to 8n"
+    )
+    assert claim.evidence[0].high - claim.evidence[0].low == pytest.approx(6 * (2 / (32 * NUM)) ** 0.5), (
+        "claims are judged by all that was drawn"
+    )
+    done = Source((0.0, 9.0, 0.0), 3)
+    until_decided(job(tmp_path), "test", CELLS, done, lambda study: both(study)[:1], beside=["C"])
+    assert done.asked == once.asked, "and no longer than any claim is undecided"
     late = Source((0.0, 9.0, 0.0), 3)
     _, claims = until_decided(replace(job(tmp_path), hours=0.0), "test", CELLS, late, both)
     assert late.asked == once.asked, "none after the hours"
     assert [claim.verdict for claim in claims] == ["agrees", "undecided"]
 
 
-def test_a_verdict_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "then", "last"),
+    [
+        ("agrees", "differs", "differs"),
+        ("agrees", "undecided", "agrees"),
+        ("differs", "agrees", "differs"),
+        ("level", "agrees", "agrees"),
+    ],
+)
+def test_what_differs_stays(first: Any, then: Any, last: str, tmp_path: Path) -> None:
+    """And what agrees is judged again, if it is drawn further: here for the sake of B."""
+
     def flighty(study: Study) -> list[Claim]:
         num = study.rows[0]["num"]
-        first = Claim("", "agrees" if num == NUM else "differs", "", methods=("A",))
-        return [first, Claim("", "undecided" if num < 4 * NUM else "agrees", "", methods=("A", "B"))]
+        one, other = (Claim("", first if num == NUM else then, "", methods=methods) for methods in (("A",), ("A", "C")))
+        return [one, other, Claim("", "undecided" if num < 4 * NUM else "agrees", "", methods=("A", "B"))]
 
     study, claims = until_decided(job(tmp_path), "test", CELLS, Source((0, 0, 0), 0), flighty)
-    assert [claim.verdict for claim in claims] == ["agrees", "agrees"]
+    assert [claim.verdict for claim in claims] == [last, first, "agrees"], "C is not drawn further"
     assert study.rows[0]["num"] == 4 * NUM, "and nothing is drawn after the last"
+
+
+def test_only_budgets_that_are_compared_are_drawn_on(tmp_path: Path) -> None:
+    """Level at 8, and far apart at 16: of a claim about 8 alone, rows at 16 are not drawn further."""
+    cells, asked = [Cell(name, nfe, NUM, nfe) for name in "AB" for nfe in (8, 16)], list[tuple[Any, ...]]()
+
+    def measure(cell: Cell, num: int) -> Row:
+        asked.append((cell.method, cell.nfe, num))
+        value = 9.0 if (cell.method, cell.nfe) == ("B", 16) else 0.0
+        return row(cell.method, figure=Measured(value, num**-0.5), nfe=cell.nfe, num=num)
+
+    def few(study: Study) -> list[Claim]:
+        return [below(study, "figure", "A", ["B"], upto=8), below(study, "figure", "A", ["B"], beyond=8)]
+
+    study, claims = until_decided(job(tmp_path), "test", cells, measure, few)
+    assert [(claim.verdict, claim.budgets) for claim in claims] == [("undecided", (8,)), ("agrees", (16,))]
+    assert [one["num"] for one in study.rows] == [32 * NUM, NUM] * 2
+    assert sum(nfe == 16 for _, nfe, _ in asked) == 2
 
 
 # --- what was drawn

@@ -13,7 +13,7 @@ import thetaleap as tl
 from thetaleap.core.intensity import Combined
 from thetaleap.core.reverse import Reverse
 from thetaleap.reproduction import settings
-from thetaleap.reproduction.methods import drawn_by
+from thetaleap.reproduction.methods import AUTO, drawn_by
 from thetaleap.reproduction.published import LAST, QUIRKS, Published, Rates, ramp
 from thetaleap.reproduction.settings import ALL, NONE
 
@@ -117,7 +117,7 @@ def test_text_without_a_ramp(tmp_path: Path) -> None:
     """The model's letters do not depend on each other, so that no habit matters but the likeliest value."""
     report = settings.run(tmp_path, num=60, progress=False, model=letters(), judge=unigrams())
     rows = {one["method"]: one for one in text_rows(tmp_path, "legacy")}
-    assert list(rows) == [NONE, *(name for name in QUIRKS if name != "ramp"), ALL]
+    assert list(rows) == [NONE, *(name for name in QUIRKS if name != "ramp"), ALL, AUTO]
     changes = {
         name: float(one["change_entropy"]) / max(float(one["change_entropy_se"]), 1e-12)
         for name, one in rows.items()
@@ -135,7 +135,7 @@ def test_images_with_a_ramp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(settings, "RATIO", 1 / 28)
     settings.run(tmp_path, num=40, progress=False, model=stamps(one_of_each()))
     rows = text_rows(tmp_path, "legacy")
-    assert [one["method"] for one in rows] == [NONE, *QUIRKS, ALL]
+    assert [one["method"] for one in rows] == [NONE, *QUIRKS, ALL, AUTO]
     assert all(float(one["distance"]) > 0 and int(one["most_evaluations"]) <= 14 for one in rows)
 
 

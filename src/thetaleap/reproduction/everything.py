@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,11 +21,11 @@ import pandas as pd
 from .. import __version__
 from ..evaluation.figures import write_csv, write_json, write_text
 from .images import LEAST
-from .looks import LOOKS
+from .looks import EVEN, LOOKS
 from .methods import AUTO, EXACT, MINE, SAFE
 from .pages import Job, experiment, plain, render
 from .rules import VERDICTS, Report
-from .study import Row, shown
+from .study import Row, fullest, shown
 
 NAMES = ("toy", "uniformization", "text", "positivity", "theta", "images", "sums", "legacy")
 """Experiments that the page has, if they were run."""
@@ -95,7 +96,8 @@ def run(job: Job, experiments: Mapping[str, tuple[str, Callable[..., Report]]]) 
 
 
 def collect(folder: Path, names: Sequence[str]) -> Path | None:
-    """Put the tables of all experiments of `names` that were run in `folder` into one place, and make the page of them."""
+    """Put the tables and figures of all experiments of `names` that were run in `folder` into one place, and make the page
+    of them."""
     cards = {name: json.loads(file.read_text()) for name in names if (file := folder / name / f"{name}.json").is_file()}
     if not cards:
         return None
@@ -103,6 +105,7 @@ def collect(folder: Path, names: Sequence[str]) -> Path | None:
     tables.mkdir(parents=True, exist_ok=True)
     for name, card in cards.items():
         write_csv(tables / f"{name}.csv", card["rows"])
+        shutil.copyfile(folder / name / f"{name}.png", tables / f"{name}.png")
     runs = [{"experiment": name, **_about(card)} for name, card in cards.items()]
     write_csv(tables / "runs.csv", runs)
     claims = [
@@ -129,7 +132,7 @@ def _about(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def page_of(tables: Path) -> str:
-    """``paper.md``, from the tables in a folder and nothing else."""
+    """``paper.md``, from the tables in a folder and nothing else; figures that are there are shown."""
     found = {file.stem: _records(file) for file in sorted(tables.glob("*.csv"))}
     runs, claims = (found.pop(name) for name in ("runs", "claims"))
     counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS}
@@ -141,7 +144,8 @@ def page_of(tables: Path) -> str:
     wide = {
         name: [_wide(found[name], figure, READ[name][1]) for figure in READ[name][0]] for name in known if name in READ
     }
-    told = {"claims": claims, "counts": counts, "runs": runs, "wide": wide, "share": share}
+    figures = {file.stem for file in tables.glob("*.png")}
+    told = {"figures": figures, "claims": claims, "counts": counts, "runs": runs, "wide": wide, "share": share}
     told |= {
         "legacy": found.get("legacy", []),
         "advice": advice(found),
@@ -149,7 +153,7 @@ def page_of(tables: Path) -> str:
     }
     told |= {"groups": [(name, own) for name in known if (own := [c for c in claims if c["experiment"] == name])]}
     names = {"AUTO": AUTO, "EXACT": EXACT, "MINE": MINE, "SAFE": SAFE}
-    return render("paper.md.j2", gpu=GPU, looks=LOOKS, looking=LOOKING, names=names, **told)
+    return render("paper.md.j2", gpu=GPU, looks=LOOKS, even=EVEN, looking=LOOKING, names=names, **told)
 
 
 PAIRS = {"text": ("perplexity", MINE), "images": ("distance", f"{MINE} (1/3)"), "sums": ("accuracy", SAFE)}
@@ -166,7 +170,8 @@ def advice(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
         own = [one for one in tables.get(name, []) if one.get(figure) is not None]
         exact = next((one[figure] for one in own if one["method"] == EXACT), None)
         for nfe in sorted({int(one["nfe"]) for one in own if one["nfe"]}):
-            here = {one["method"]: one for one in own if one["nfe"] == nfe}
+            found = [one for one in own if one["nfe"] == nfe]
+            here = {one["method"]: one for one in (fullest(found) if figure == "distance" else found)}
             ours = [one for one in here.values() if one["kind"] == "ours"]
             if AUTO not in here or not ours or (figure == "perplexity" and exact is None):
                 continue
@@ -197,12 +202,15 @@ def _records(file: Path) -> list[Row]:
 
 
 def _wide(table: Sequence[Row], figure: str, by: str) -> dict[str, Any]:
-    """Methods down, budgets along, each figure with its error; what has no budget stands under None."""
+    """Methods down, budgets along, each figure with its error; what has no budget stands under None. A distance of fewer
+    samples than others has their number behind it."""
     own, scale = [one for one in table if one.get(figure) is not None], 100 if figure == "accuracy" else 1
     rows: dict[str, dict[int | None, str]] = {}
+    most = fullest(own) if figure == "distance" else own
     for one in own:
         place = None if one.get(by) is None else int(one[by])
         told = shown(one, figure, scale, 1 if scale > 1 else None)
+        told += f" ({one['num']:.0f})" if figure == "distance" and one not in most else ""
         rows.setdefault(one["method"], {})[place] = told
     places = sorted({place for cells in rows.values() for place in cells if place is not None})
     ours = {one["method"] for one in own if one.get("kind") == "ours"}

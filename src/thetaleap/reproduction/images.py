@@ -59,7 +59,7 @@ from .pages import Job, Panel, chart, experiment, model_of, publish
 from .published import Published, ramp
 from .rules import Claim, Report
 from .rules import judge as judge_claims
-from .study import Row, Study, compare, ranking, row
+from .study import Row, Study, compare, fullest, ranking, row
 
 MODEL = "mnist"
 NUM = 64
@@ -182,19 +182,24 @@ def run(
 
     settings = {"model": name, "weights": weights, "distance": measure.name, "num": num, "guidance": guidance}
     settings |= {"cost": cost, "positions": network.length, "judged": judged + cost}
-    study, claims = until_decided(job, "images", cells, row_of, lambda study: claims_of(study, settings))
+    study, claims = until_decided(
+        job, "images", cells, row_of, lambda study: claims_of(study, settings), (*DRAWN, HALF)
+    )
     grids = {method: (nfe, grid_name(method)) for method, (nfe, _) in last.items()}
     for method, (nfe, x) in last.items():
         kept = by_class(x, torch.arange(len(x)) % classes)
         note = {"model": name, "solver": repr(solvers[method]), "nfe": nfe, "seed": job.seed}
         drawing = files.image_grid(files.pictures(network, kept.flatten(0, 1)), kept.shape[1])
         files.write_pictures(job.folder / grid_name(method), drawing, note)
-    parts = [Panel(study, "distance", f"{measure.name}\n(± standard error)", log=True)]
+    # distances compare at the same number of samples: at each budget, and along a line at all of its budgets
+    fair = Study([one for nfe in study.column("nfe") for one in fullest(study.where(nfe=nfe))])
+    drawn = Study(fullest([one for one in study.rows if one["method"] in DRAWN]))
+    parts = [Panel(drawn, "distance", f"{measure.name}\n(± standard error)", log=True)]
     parts += [Panel(study, "accuracy", "class as asked for, % of samples", 100.0)] if measure.labels else []
     words = {"columns": COLUMNS, "more": [job.folder / file for _, file in grids.values()], "grids": grids}
-    ours = Study([one for one in study.rows if one["kind"] == "ours"])
-    words |= {"ranking": ranking(study, "distance"), "ours": ranking(ours, "distance")}
-    return publish(job, "images", study, settings, claims, chart(parts, DRAWN, takeaway(study, name)), **words)
+    ours = Study([one for one in fair.rows if one["kind"] == "ours"])
+    words |= {"ranking": ranking(fair, "distance"), "ours": ranking(ours, "distance")}
+    return publish(job, "images", study, settings, claims, chart(parts, DRAWN, takeaway(fair, name)), **words)
 
 
 def takeaway(study: Study, name: str) -> str:

@@ -1,8 +1,13 @@
 """How many samples: drawn once, or, with ``--full``, until every claim is decided.
 
 The rule is fixed beforehand. An experiment looks at its claims after n samples a row, 2n, 4n, ... up to 32n, which is the
-cap. A claim is judged at each look until it is decided; that verdict stays. Only methods of claims that are undecided are
-drawn further, so that rows end with different numbers of samples.
+cap. A claim is judged at each look until it is decided. Only rows that undecided claims compare are drawn further, so that
+rows end with different numbers of samples. If all rows of a claim that agrees are drawn further for the sake of others, it
+is judged again and may turn out to differ; that it differs stays.
+
+Distances fall with the number of samples. So methods that stand beside each other in a figure are drawn together up to 8n,
+as long as any claim is undecided, and the table has them as they are then: what is drawn beyond is for claims alone. The
+same is done with what others are compared with.
 
 A true claim gets six chances to be said to differ, where a single look gives it one. So the probability is at most six
 times that of `rules` for each row that is compared: 0.81% in one direction and 1.6% in both. Looks at the same samples
@@ -16,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +42,8 @@ from .rules import Claim
 from .study import Row, Study
 
 LOOKS = 6
+EVEN = 4
+"""Of these looks, so many are at all methods of a figure."""
 SAYS = 32
 """Positions by which a model is known, the last ones."""
 AT_ONCE = 128
@@ -64,8 +71,9 @@ def until_decided(
     cells: Sequence[Cell],
     measure: Callable[[Cell, int], Row],
     judge: Callable[[Study], Sequence[Claim]],
+    beside: Collection[str] = (),
 ) -> tuple[Study, list[Claim]]:
-    """The table, and the claims, each as it was when it was decided; without ``full`` after one look.
+    """The table, and the claims, each as it was when it was decided last; without ``full`` after one look.
 
     Args:
         job: of the experiment.
@@ -73,25 +81,41 @@ def until_decided(
         cells: the rows.
         measure: the row of a cell with so many samples, those of an earlier look among them.
         judge: the claims, in the same order each time.
+        beside: methods that are drawn together in the first looks, as long as any claim is undecided.
     """
     rows: dict[Cell, Row] = {}
+    table: dict[Cell, Row] = {}
     claims: list[Claim] = []
-    wanted, study = list(cells), Study.of(name, [])
-    for factor in (2**look for look in range(LOOKS if job.full else 1)):
+    wanted = list(cells)
+    for look in range(1, 1 + (LOOKS if job.full else 1)):
+        factor = 2 ** (look - 1)
         added = factor - factor // 2
-        label = "evaluations" if factor == 1 else f"evaluations, look {factor.bit_length()} of {LOOKS}"
+        label = "evaluations" if look == 1 else f"evaluations, look {look} of {LOOKS}"
         with job.bar(label, sum(cell.num * cell.work * added for cell in wanted)) as advance:
             for cell in wanted:
                 rows[cell] = measure(cell, factor * cell.num)
                 advance(cell.num * cell.work * added)
-        study = Study.of(name, [rows[cell] for cell in cells])
-        found = list(judge(study))
-        claims = [old if old.verdict != "undecided" else new for old, new in zip(claims or found, found, strict=True)]
-        missing = {method for claim in claims if claim.verdict == "undecided" for method in claim.methods}
-        wanted = [cell for cell in cells if cell.method in missing and cell.judged]
+        table |= {cell: rows[cell] for cell in wanted if look <= EVEN or cell.method not in beside}
+        found = list(judge(Study.of(name, [rows[cell] for cell in cells])))
+        claims = [_later(old, new, cells, wanted) for old, new in zip(claims or found, found, strict=True)]
+        missing = {cell for claim in claims if claim.verdict == "undecided" for cell in _compared(claim, cells)}
+        along = beside if missing and look < EVEN else ()
+        wanted = [cell for cell in cells if cell in missing or (cell.judged and cell.method in along)]
         if not wanted or job.late:
             break
-    return study, claims
+    return Study.of(name, [table[cell] for cell in cells]), claims
+
+
+def _compared(claim: Claim, cells: Sequence[Cell]) -> set[Cell]:
+    """Whose rows a claim compares; those without a budget are compared at all."""
+    own = [cell for cell in cells if cell.judged and cell.method in claim.methods]
+    return {cell for cell in own if not claim.budgets or cell.nfe is None or cell.nfe in claim.budgets}
+
+
+def _later(old: Claim, new: Claim, cells: Sequence[Cell], drawn: Collection[Cell]) -> Claim:
+    """Of a claim at two looks, the one that counts, if these cells were drawn in between."""
+    again = old.verdict != "differs" and new.verdict != "undecided" and _compared(new, cells) <= set(drawn)
+    return new if old.verdict == "undecided" or again else old
 
 
 # --- what was drawn

@@ -220,6 +220,8 @@ class Panel:
     """A figure to show as points, with intervals where they are finite."""
     level: tuple[float, str] | None = None
     """A line across, and its name."""
+    level_error: float = 0.0
+    """Of its band, to each side."""
     slope: float | None = None
     """Of a thin line to compare with."""
     published: str | None = None
@@ -245,6 +247,8 @@ class Panel:
         colours, ticks = {method: look(method).colour for method in ends}, sorted(self.study.column(self.by))
         if self.level:
             panel.axhline(self.level[0], color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+            low, high = self.level[0] - self.level_error, self.level[0] + self.level_error
+            panel.axhspan(low, high, color=GREY, alpha=0.1, linewidth=0)
             ends[self.level[1]], colours[self.level[1]] = (ticks[-1], self.level[0]), GREY
         if self.slope:
             middle, top = ticks[len(ticks) // 2], 0.9 * max(one[self.figure] for one in self.study.rows)

@@ -49,16 +49,14 @@ class Evidence:
     high: float
     least: float = -math.inf
     most: float = math.inf
-    touching: bool = False
-    """The interval need only reach into the range, which then has its upper end."""
 
     @property
     def inside(self) -> bool:
-        return not self.outside if self.touching else self.least <= self.low and self.high < self.most
+        return self.least <= self.low and self.high < self.most
 
     @property
     def outside(self) -> bool:
-        return self.high < self.least or self.low > self.most or (self.low == self.most and not self.touching)
+        return self.high < self.least or self.low >= self.most
 
     @property
     def sign(self) -> str:
@@ -81,6 +79,8 @@ class Claim:
     """The one number to read beside the verdict."""
     methods: tuple[str, ...] = ()
     """Whose rows are compared."""
+    budgets: tuple[int, ...] = ()
+    """At which they are; none for all."""
     samples: int | None = None
     """Of the smallest row, when the verdict fell."""
     short: str = ""
@@ -121,7 +121,8 @@ def judge(study: Study, name: str, known: Collection[str] = (), where: str = "",
         if rule is None:  # with the weights the figures stand in the table, beside the paper's
             continue
         claim = RULES[rule](study, **words)
-        counts = [one["num"] for one in study.rows if one["method"] in claim.methods and one["num"]]
+        own = [one for one in study.rows if one["method"] in claim.methods and one["num"]]
+        counts = [one["num"] for one in own if not claim.budgets or one["nfe"] in (None, *claim.budgets)]
         found = f"{where if claim.evidence else ''}{claim.found}"
         made.append(replace(claim, paper=paper, short=short, found=found, samples=min(counts, default=None)))
     return made
@@ -189,7 +190,7 @@ def below(
         margin: by how much it is below in the paper. It differs, if surely less than half of that over all budgets.
         matters: a difference that does not; the claim is "level", if over all budgets it is surely smaller.
         share: the same, as a share of the figure of `others`.
-        closed: not above is enough.
+        closed: the claim is that it is not above by what matters; how far it is below does not count.
         higher: above, instead of below.
         similar: the claim is that the two are level.
         missing: what to say where there is nothing to compare.
@@ -207,7 +208,7 @@ def below(
         return Claim("", "undecided", missing, methods=methods)
     ends = (math.inf, 0.0) if higher else (0.0, -math.inf)
     evidence = [
-        replace(_gap(name, str(place), difference(figure, one, other), *ends), touching=closed)
+        _gap(name, str(place), difference(figure, one, other), *ends)
         for place, one, found in pairs
         for name, other in found.items()
     ]
@@ -224,7 +225,9 @@ def below(
     text += "" if margin is None else f", where the paper has {margin if higher else -margin:+.2f}"
     text += f"; what is below {level[0].most:.2g} does not matter" if level else ""
     told = {"number": number, "methods": methods}
-    if similar:
+    told |= {"budgets": tuple(place for place, _, _ in pairs)} if by == "nfe" else {}
+    if similar or closed:
+        level = [replace(e, least=-math.inf if closed else e.least) for e in level]
         guards = [replace(e, least=level[0].least, most=level[0].most) for e in evidence if level]
         return decide([], text, level, guards=guards, **told)
     edge = 0.0 if margin is None else margin / 2

@@ -1,7 +1,8 @@
 """What the habits of published code do to samples, one at a time: perplexity and entropy of text, distance of digits.
 
 theta-Trapezoidal at 1/8 of an evaluation for each position, without any of the habits in `published`, with each of them
-alone, and with all; images with guidance 3. All rows draw with the same seed, so that differences are paired.
+alone, and with all; images with guidance 3. What the library advises at that budget stands beside them. All rows draw
+with the same seed, so that differences are paired.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..evaluation.judges.causal import Critic
 from ..models.network import Network
 from .images import GUIDANCE, labelled
 from .looks import Cell, draw_by, fingerprint, until_decided
-from .methods import two_stage_budget
+from .methods import AUTO, Led, pick, two_stage_budget
 from .pages import Job, experiment, publish
 from .published import QUIRKS, Published, ramp
 from .rules import Report
@@ -72,16 +73,17 @@ def run(
     for one in subjects:
         quirks = tuple(name for name in QUIRKS if name != "ramp" or one.network.classes is not None)
         cases = {NONE: (), **{name: (name,) for name in quirks}, ALL: quirks}
+        solvers = {name: Published("trapezoidal", some) for name, some in cases.items()} | pick(AUTO)
 
-        def row_of(cell: Cell, num: int, one: Subject = one, cases: Any = cases) -> Row:
-            solver = Published("trapezoidal", cases[cell.method])
+        def row_of(cell: Cell, num: int, one: Subject = one, solvers: Any = solvers) -> Row:
+            solver = solvers[cell.method]
             key, model = {"legacy": weights[one.name]}, led_by(one, solver)
             drawn = draw_by(job, key, num, model, solver, cell.nfe, batch_size=batch_size)
             entries = {"model": one.name, "solver": repr(solver), "nfe": cell.nfe, "about": ABOUT.get(cell.method)}
             figures = {name: value for name, value in one.measure(drawn.x).items() if name in KEPT}
             return row(cell.method, drawn.nfe.tolist(), **entries, **figures)
 
-        cells = [Cell(name, budgets[one.name], num, budgets[one.name]) for name in cases]
+        cells = [Cell(name, budgets[one.name], num, budgets[one.name]) for name in solvers]
         study, _ = until_decided(job, "legacy", cells, row_of, lambda study: [])
         base = study.rows[0]
         for each in study.rows[1:]:
@@ -95,9 +97,10 @@ def run(
     return publish(job, "legacy", study, settings, [], drawing(study), **words)
 
 
-def led_by(one: Subject, solver: Published) -> Callable[[int, int], Denoiser]:
+def led_by(one: Subject, solver: Led) -> Callable[[int, int], Denoiser]:
     """The model for some samples; of images with guidance, and so maybe a ramp of it."""
-    return partial(labelled, one.network, ramp(GUIDANCE) if "ramp" in solver.quirks else GUIDANCE)
+    ramps = isinstance(solver, Published) and "ramp" in solver.quirks
+    return partial(labelled, one.network, ramp(GUIDANCE) if ramps else GUIDANCE)
 
 
 def effects(study: Study) -> list[str]:
@@ -112,7 +115,7 @@ def effects(study: Study) -> list[str]:
 
 
 def drawing(study: Study) -> Figure:
-    """The change of each figure by each habit, with three standard errors to each side."""
+    """The change of each figure by each habit and by our advice, with three standard errors to each side."""
     wanted = [name for name in FIGURES if study.column(f"change_{name}")]
     figure, [axes] = panels(5.2 * len(wanted), 3.8, 1, len(wanted))
     clear = set[str]()
@@ -122,11 +125,12 @@ def drawing(study: Study) -> Figure:
         panel.axvline(0, color="0.35", linewidth=1)
         for n, (one, gap, error) in enumerate(zip(own, gaps, errors, strict=True)):
             sure = abs(gap) > UNUSUAL * error
-            clear |= {one["method"]} if sure and one["method"] != ALL else set()
+            clear |= {one["method"]} if sure and one["method"] not in (ALL, AUTO) else set()
             colour = "#D55E00" if sure else "0.5"
             panel.errorbar([gap], [n], xerr=[UNUSUAL * error], fmt="o", color=colour, markersize=5, capsize=2)
         panel.set_yticks(range(len(own)), [one["method"] for one in own])
         panel.set_xlabel(f"change in {FIGURES[name]}")
+        panel.locator_params(axis="x", nbins=5)
         panel.set_title(own[0]["model"], fontsize=10)
     told = f"{listing(sorted(clear))} matter{'s' if len(clear) == 1 else ''}" if clear else "none is seen to matter"
     headline(figure, f"Of the habits of published code {told} (± 3 standard errors)", len(wanted))

@@ -114,6 +114,12 @@ def compare(figure: str, one: Row, other: Row) -> int:
     return (-1 if gap.value < 0 else 1) if abs(gap.value) > UNUSUAL * gap.error else 0
 
 
+def fullest(rows: Sequence[Row]) -> list[Row]:
+    """Those with the most samples. Distances fall with their number, and so compare among these alone."""
+    most = max((one["num"] for one in rows), default=0)
+    return [one for one in rows if one["num"] == most]
+
+
 @dataclass(frozen=True)
 class Ranked:
     """The best at a budget, with its ties, those indistinguishable from the best, and those clearly behind."""

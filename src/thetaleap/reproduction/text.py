@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -134,7 +135,8 @@ def run(
     settings = {"model": name, "judge": critic.name, "length": network.length, "budgets": wanted, "block": block}
     settings |= {"weights": weights, "left out": [m for m in solvers if m not in known]}
     settings |= {"reference": reference_of(critic, network.length)}
-    study, claims = until_decided(job, "text", cells, measure, lambda study: claims_of(study, settings))
+    judge_all = partial(claims_of, settings=settings)
+    study, claims = until_decided(job, "text", cells, measure, judge_all, beside=(EXACT, AUTO))
     settings |= {"num": {f"{one['method']} at {one['nfe'] or 'any'}": one["num"] for one in study.rows}}
     card = {"paper": {what: {"about": table.about, "values": table.values} for what, table in paper.TEXT.items()}}
     told = {"columns": COLUMNS, "more": [job.folder / "text-samples.jsonl"], "card": card, **facts(study, settings)}
@@ -235,9 +237,13 @@ def _places(rows: Sequence[Row]) -> dict[str, list[str]]:
 def drawing(study: Study, settings: Mapping[str, Any]) -> Figure:
     """Perplexity and entropy against evaluations."""
     exact: Row = next(iter(study.where(method=EXACT)), {})
-    levels = {name: (exact[name], "exact sampling") if exact else None for name in ("perplexity", "entropy")}
-    parts = [Panel(study, "perplexity", "perplexity", log=True, level=levels["perplexity"])]
-    parts += [Panel(study, "entropy", "unigram entropy, bits", level=levels["entropy"])]
+    labels = {"perplexity": "perplexity", "entropy": "unigram entropy, bits"}
+    levels = {name: (exact[name], "exact sampling") if exact else None for name in labels}
+    errors = {name: exact.get(f"{name}_se") or 0.0 for name in labels}
+    parts = [
+        Panel(study, name, label, log=name == "perplexity", level=levels[name], level_error=errors[name])
+        for name, label in labels.items()
+    ]
     return chart(parts, DRAWN, takeaway(study, settings))
 
 

@@ -2,7 +2,7 @@
 
 Text is judged by perplexity, with its entropy beside it; images of digits by the Fréchet distance on the features of a
 classifier, which is not FID. All else is as in the paper but for guidance, which is not used: equal steps down to 1e-3,
-and at most one event at a position in a step (rule "reject").
+and at most one event at a position in a step (rule "reject"). What the library advises at the same budgets has no theta.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..models.network import Network
 from ..sampling import DELTA
 from .images import labelled
 from .looks import Cell, draw_by, fingerprint, until_decided
-from .methods import METHODS, MINE, RK, budgets_of, pick, two_stage_budget
+from .methods import AUTO, METHODS, MINE, RK, budgets_of, pick, two_stage_budget
 from .pages import Job, experiment, publish
 from .rules import Claim, Report
 from .rules import judge as judged
@@ -33,8 +33,8 @@ THETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0)
 RATIOS = (1 / 16, 1 / 8)
 """Evaluations per position."""
 NUMS = {"bits": 32, "distance": 64}
-MATTERS = {"bits": 0.01, "distance": 0.15}
-"""The share of a figure by which methods must differ for it to matter; of 5 bits per token, 0.05."""
+MATTERS = {"bits": 0.02, "distance": 0.15}
+"""The share of a figure by which methods must differ for it to matter; of the judge's 2.5 bits per token, 0.05."""
 LEAST = {"bits": 2, "distance": 40}
 """Fewer samples have no standard error."""
 BEST = {RK: (0.15, 0.4), MINE: (0.3, 0.5)}
@@ -71,7 +71,7 @@ def run(
         for one in subjects
     }
     weights = {one.name: fingerprint(labelled(one.network, 0.0, 0, 1)) for one in subjects}
-    cases = [(method, theta) for method in BEST for theta in order if theta < 1 or method == RK]
+    cases = [(method, theta) for method in BEST for theta in order if theta < 1 or method == RK] + [(AUTO, None)]
     rows, claims = [], []
     for one in subjects:
 
@@ -86,7 +86,8 @@ def run(
             return claims_of(study, {one.name: one.figure})
 
         cells = [Cell(m, nfe, nums[one.name], nfe, theta) for (m, theta), nfe in product(cases, wanted[one.name])]
-        study, made = until_decided(job, "theta", cells, row_of, judged_by)
+        beside = (*BEST, AUTO) if one.figure == "distance" else ()
+        study, made = until_decided(job, "theta", cells, row_of, judged_by, beside)
         rows += study.rows
         claims += made
     study, figures = Study.of("theta", rows), {s.name: s.figure for s in subjects}
@@ -106,19 +107,24 @@ def claims_of(study: Study, figures: dict[str, str]) -> list[Claim]:
 
 
 def drawing(study: Study, figures: dict[str, str], claims: Sequence[Claim]) -> Figure:
-    """Quality of each model against theta; the paper's ranges shaded."""
+    """Quality of each model against theta, at the two smallest budgets; the paper's ranges shaded."""
     wanted = [(m, "perplexity" if f == "bits" else f) for m, f in figures.items()]
     figure, [axes] = panels(6.6 * len(wanted), 4.6, 1, len(wanted))
     for panel, (model, name) in zip(axes, wanted, strict=True):
         own, ends, colours = study.where(model=model), {}, {}
-        for method, (n, nfe) in product(BEST, enumerate(sorted({one["nfe"] for one in own})[:3])):
+        for method, (n, nfe) in product(BEST, enumerate(sorted({one["nfe"] for one in own})[:2])):
             some = [one for one in own if (one["method"], one["nfe"]) == (method, nfe)]
             at, values, errors = ([one[key] for one in some] for key in ("theta", name, f"{name}_se"))
             colour, label = METHODS[method].colour, f"{method}, {nfe}"
             low, high = ([v + sign * e for v, e in zip(values, errors, strict=True)] for sign in (-1, 1))
             panel.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
-            panel.plot(at, values, color=colour, linestyle=("-", "--", ":")[n], marker="o", markersize=3.5)
+            panel.plot(at, values, color=colour, linestyle=("-", "--")[n], marker="o", markersize=3.5)
             ends[label], colours[label] = (at[-1], values[-1]), colour
+        for n, one in enumerate(sorted((one for one in own if one["method"] == AUTO), key=lambda one: one["nfe"])[:2]):
+            colour, label, value = METHODS[AUTO].colour, f"{AUTO}, {one['nfe']}", one[name]
+            panel.axhspan(value - one[f"{name}_se"], value + one[f"{name}_se"], color=colour, alpha=0.08, linewidth=0)
+            panel.axhline(value, color=colour, linestyle=("-", "--")[n], linewidth=1)
+            ends[label], colours[label] = (max(one["theta"] or 0 for one in own), value), colour
         for method in BEST:
             panel.axvspan(*BEST[method], color=METHODS[method].colour, alpha=0.06)
         panel.set_xlabel("θ")

@@ -3,7 +3,7 @@
 15 values at one position, uniform process with generator ``E/15 - I``, horizon T = 12, true scores, steps of equal
 length, theta = 1/2. The paper draws 10^6 samples per point and fits KL(p0 || histogram) against steps. Here the
 exact law of every solver stands beside them, in KL and in total variation, under the paper's rule for several jumps of
-one position (``reject``) and under ``exact``.
+one position (``reject``) and under ``exact``. What the library advises stands beside them, on a grid of its own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ..control import Method as Led
 from ..core.checks import require
 from ..evaluation import metrics
 from ..evaluation.figures import listing
+from ..evaluation.recommend import recommend
 from ..evaluation.threads import one_thread
 from ..models import load
 from ..models.oracles import Joint
 from ..sampling import plan, sample
-from .methods import EULER, METHODS, MINE, RK, SAFE, TAU, TWEEDIE, pick
+from .methods import AUTO, EULER, METHODS, MINE, RK, SAFE, TAU, TWEEDIE, pick
 from .pages import Job, Panel, chart, experiment, publish
 from .rules import Claim, Evidence, Report, judge
 from .study import Row, Study, row
@@ -86,6 +87,7 @@ def run(job: Job, steps: Sequence[int] = STEPS) -> Report:
             own = (job.seed + 2**32 * place) % 2**64
             rows.append(law_row(model, MODEL, method, solver, plan(model, solver, steps=n), drawn, own))
             advance(n)
+    rows += [advised_row(model, MODEL, n) for n in order]
     study = Study.of("toy", rows)
     fits, sampled = exact_fits(study), sampled_fits(study)
     settings = {"model": MODEL, "states": model.process.states, "horizon": model.horizon, "grid": "uniform"}
@@ -119,6 +121,12 @@ def law_row(
     # an estimate is infinite where a value was never drawn
     fitted = ABOVE * floor < value < math.inf
     return made | {"tv_mc": metrics.total_variation(model.p0, seen), "fitted": fitted, "_kl_mc": again.numpy()}
+
+
+def advised_row(model: Joint, name: str, nfe: int) -> Row:
+    """Errors of the exact law of what the library advises for a budget."""
+    best = recommend(model, nfe)
+    return law_row(model, name, AUTO, best.solver, plan(model, best.solver, nfe=nfe, grid=best.grid))
 
 
 def horizon_error(study: Study) -> float:
@@ -209,6 +217,7 @@ def facts(study: Study, fits: Sequence[Fit], sampled: Sequence[Fit]) -> dict[str
         "without": rest <= NEGLIGIBLE,
         "rest": rest,
         "budgets": both,
+        "advised": max((one["tv_exact"] for one in study.where(method=AUTO)), default=None),
         "lost": sum(at[RK, n] > at[TAU, n] for n in both),
     }
 
