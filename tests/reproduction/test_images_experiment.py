@@ -295,7 +295,7 @@ def test_verdicts_follow_the_numbers() -> None:
     }
     assert found["all"].found == (
         f"on digits, with another model and another distance, {THIRD} is below {EULER} at 8 and 32 and {TAU} at 8 and "
-        f"32 in distance (at 32: {THIRD} 20.0 ± 1.0; {EULER} 31.0 ± 1.0; {TAU} 33.0 ± 1.0); over all budgets -13.500 ± 0.866; "
+        f"32 in distance (at 32: {THIRD} 20.0 ± 1.0; {EULER} 31.0 ± 1.0; {TAU} 33.0 ± 1.0); over all budgets -13.50 ± 0.87; "
         "what is below 6.8 does not matter"
     )
     assert found["best"].found.count(f"indistinguishable from {HALF} at 32") == 1

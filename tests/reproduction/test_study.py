@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
+from thetaleap.evaluation.metrics.accuracy import Accuracy
 from thetaleap.evaluation.metrics.measured import Measured
 from thetaleap.evaluation.metrics.resampled import resampled_mean
 from thetaleap.reproduction import paper, rules
@@ -72,6 +73,31 @@ def test_below() -> None:
     assert verdict(rule_of(below, "figure", "A", ["B"], by="steps"), level) == "agrees"
     late = rule_of(below, "figure", "A", ["B"], last=True)
     assert verdict(late, study_of(("A", [9, 9, 3], 0.1), ("B", [2, 3, 4], 0.1))) == "agrees", "only the last counts"
+
+
+def test_the_number_shows_why_it_differs() -> None:
+    """Where the mean does not, the budgets do."""
+    one, two = ("B", [4, 4, 4], 0.1), ("C", [4, 4, 1], 0.1)
+    rule = rule_of(below, "figure", "A", ["B"])
+    assert rule(study_of(("A", [2, 2, 5], 0.1), one)).number == "above B at 32; over all -1.000 ± 0.082"
+    assert rule(study_of(("A", [5, 5, 3], 0.1), one)).number == "+0.333 ± 0.082", "the mean is above as well"
+    assert rule(study_of(("A", [2, 2, 2], 0.1), one)).number == "-2.000 ± 0.082"
+    assert rule(study_of(("A", [2, 2, 2], 0.0), ("B", [4, 4, 4], 0.0))).number == "-2", "nothing is random"
+    both = rule_of(below, "figure", "A", ["B", "C"])(study_of(("A", [2, 5, 2], 0.1), one, two))
+    assert both.number == "above B at 16 and C at 16 and 32; over all -0.500 ± 0.071"
+    alike = rule_of(same, "figure", "A", ["B"], matters=1.0)(study_of(("A", [6, 2, 4], 0.1), one))
+    assert alike.number == "below B at 16 and above B at 8; over all +0.000 ± 0.082"
+    assert alike.verdict == both.verdict == "differs"
+
+
+def test_shares_are_told_in_percent() -> None:
+    rows = [row(name, [8] * 100, nfe=8, accuracy=Accuracy.of(right, 100)) for name, right in (("A", 50), ("B", 90))]
+    claim = below(Study.of("test", rows), "accuracy", "A", ["B"], margin=0.15, matters=0.03)
+    assert claim.number == "-40 points"
+    told = (
+        "A is below B at 8 in right answers, % (at 8: A 50 (40 to 60); B 90 (83 to 94)); the difference is -40 points"
+    )
+    assert claim.found == f"{told}, where the paper has -15; what is below 3 does not matter"
 
 
 def test_below_over_all_budgets() -> None:

@@ -30,6 +30,7 @@ from thetaleap.reproduction.sums import (
     claims_of,
     facts,
     questions,
+    takeaway,
 )
 from thetaleap.training.sums import LENGTH, WORDS, encoded, problems, result_of
 
@@ -191,6 +192,18 @@ def test_words_follow_the_numbers() -> None:
     assert tie.endswith("- Exact sampling (first-hitting) has 90.0% right in 30.0 evaluations.")
     again = [row(semi, 4, 90), row(semi, 8, 20), row(semi, 16, 85), row(semi, 32, 99), row("first-hitting", None, 88)]
     assert sentences(again).endswith(f"not clearly below it: {semi} from 16 on."), "what is near by chance is not"
+
+
+def test_the_title_is_sure() -> None:
+    """Of methods in the figure, and only where one is ahead of another by more than chance."""
+    semi, other, flat, _ = list(SOLVERS)[:4]
+    level = [row(semi, 2, 60), row(other, 2, 62), row("multistep", 2, 10)]
+    assert takeaway(Study.of("sums", level), "m") == "m: right answers against evaluations"
+    ahead = [*level, row(semi, 8, 95), row(other, 8, 60), row(flat, 8, 93)]
+    assert (
+        takeaway(Study.of("sums", ahead), "m")
+        == f"m: with 8 evaluations {semi} has 95% right, surely more than {other}"
+    )
 
 
 def test_verdicts_follow_the_numbers() -> None:

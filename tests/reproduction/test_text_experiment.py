@@ -392,6 +392,6 @@ def test_theta_claims() -> None:
     within, _, extrapolated = claims([at(65, 0.2), at(50, 0.8), *flat])
     assert within.found == (
         "digits: the best within is above the best of all at 16 in distance (at 16: theta-RK-2 (0.2) 65.0 ± 1.0; "
-        "theta-RK-2 (0.8) 50.0 ± 1.0); the difference is +15.000 ± 1.414; what is below 7.5 does not matter"
+        "theta-RK-2 (0.8) 50.0 ± 1.0); the difference is +15.0 ± 1.4; what is below 7.5 does not matter"
     )
     assert extrapolated.found.startswith("digits: the best below 1/2 is above the best above at 16 in distance")

@@ -27,12 +27,20 @@ from typing import Any, Literal, get_args
 from ..evaluation.figures import listing
 from ..evaluation.metrics.measured import Measured
 from .paper import data
-from .study import UNUSUAL, Row, Study, between, contrast, difference, shown
+from .study import UNUSUAL, Row, Study, between, contrast, difference, shown, with_error
 
 Verdict = Literal["agrees", "differs", "level", "undecided", "needs weights"]
-LABELS = {"bits": "bits per token", "kl_exact": "exact KL", "tv_exact": "exact total variation"}
+LABELS = {
+    "bits": "bits per token",
+    "kl_exact": "exact KL",
+    "tv_exact": "exact total variation",
+    "accuracy": "right answers, %",
+}
 """What figures are called, where it is not their name."""
-UNITS = {"bits": " bits per token", "entropy": " bits", "positive": "%"}
+UNITS = {"bits": " bits per token", "entropy": " bits", "positive": "%", "accuracy": " points"}
+"""Of differences."""
+SCALES = {"accuracy": 100.0}
+"""What figures are multiplied by, where they are shown."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NUMBERS = ("beyond", "upto", "share")
 """Entries of claims that an experiment may fill in."""
@@ -216,23 +224,39 @@ def below(
         figure, [(c / len(pairs), one) for _, one, found in pairs for c, one in between(one, *found.values())]
     )
     whole = "over all budgets" if len(pairs) > 1 else "the difference is"
-    number = f"{mean.value:+.3f} ± {mean.error:.3f}{UNITS.get(figure, '')}"
+    number = _difference(figure, mean)
     level = _level(figure, pairs, matters, share)
     place, one, found = pairs[-1]
     beside = "; ".join(dict.fromkeys(_figure(each, figure) for each in (one, *found.values())))
+    scale = SCALES.get(figure, 1.0)
     text = f"{_name(mine)} is {_told(evidence)} in {LABELS.get(figure, figure)} (at {place}: {beside})"
     text += f"; {whole} {number}" if pool or margin is not None or level else ""
-    text += "" if margin is None else f", where the paper has {margin if higher else -margin:+.2f}"
-    text += f"; what is below {level[0].most:.2g} does not matter" if level else ""
-    told = {"number": number, "methods": methods}
+    text += "" if margin is None else f", where the paper has {scale * (margin if higher else -margin):+.3g}"
+    text += f"; what is below {scale * level[0].most:.2g} does not matter" if level else ""
+    told: dict[str, Any] = {"methods": methods}
     told |= {"budgets": tuple(place for place, _, _ in pairs)} if by == "nfe" else {}
     if similar or closed:
         level = [replace(e, least=-math.inf if closed else e.least) for e in level]
         guards = [replace(e, least=level[0].least, most=level[0].most) for e in evidence if level]
-        return decide([], text, level, guards=guards, **told)
+        return decide([], text, level, guards=guards, number=_decisive(guards, mean, number), **told)
     edge = 0.0 if margin is None else margin / 2
     pooled = [_gap("all", "all budgets", mean, *((math.inf, edge) if higher else (-edge, -math.inf)))]
-    return decide(evidence, text, pooled if pool or margin is not None else (), level=level, **told)
+    told |= {"number": _decisive(evidence, mean, number), "level": level}
+    return decide(evidence, text, pooled if pool or margin is not None else (), **told)
+
+
+def _difference(figure: str, gap: Measured) -> str:
+    scale = SCALES.get(figure, 1.0)
+    told = with_error(scale * gap.value, scale * gap.error, "+") if gap.error else f"{scale * gap.value:+.2g}"
+    return f"{told}{UNITS.get(figure, '')}"
+
+
+def _decisive(evidence: Sequence[Evidence], mean: Measured, number: str) -> str:
+    """The mean difference; before it where the claim is contradicted, if the mean alone does not contradict it."""
+    wrong = [one for one in evidence if one.outside]
+    if not wrong or _gap("all", "", mean, wrong[0].most, wrong[0].least).outside:
+        return number
+    return f"{_told(wrong)}; over all {number}"
 
 
 def _level(
@@ -280,7 +304,8 @@ def _told(evidence: Sequence[Evidence]) -> str:
 def _figure(one: Row, figure: str) -> str:
     """A method's figure, with its entropy where it has one."""
     name = one["method"] + ("" if one["theta"] is None else f" ({one['theta']:g})")
-    return f"{name} {shown(one, figure)}" + ("" if one.get("entropy") is None else f", entropy {one['entropy']:.2f}")
+    value = shown(one, figure, SCALES.get(figure, 1.0))
+    return f"{name} {value}" + ("" if one.get("entropy") is None else f", entropy {one['entropy']:.2f}")
 
 
 def same(study: Study, figure: str, mine: str, others: Sequence[str], **how: Any) -> Claim:
@@ -293,7 +318,7 @@ def rises(study: Study, figure: str, method: str) -> Claim:
     own = sorted(study.where(method=method), key=lambda one: one["nfe"])
     gap = difference(figure, own[-1], own[0])
     found = listing([f"{shown(one, figure)} at {one['nfe']}" for one in (own[0], own[-1])])
-    number = f"{gap.value:+.2f} ± {gap.error:.2f}{UNITS.get(figure, '')}"
+    number = _difference(figure, gap)
     evidence = [_gap(method, "", gap, most=math.inf, least=0.0)] if gap.value else []
     return decide(evidence, found, number=number, methods=(method,))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -157,7 +157,12 @@ def shown(one: Row, figure: str, scale: float = 1.0, digits: int | None = None) 
         return f"{scale * value:.{digits}f} ({scale * low:.{digits}f} to {scale * one[f'{figure}_high']:.{digits}f})"
     if error is None:
         return f"{scale * value:.3g}" if digits is None else f"{scale * value:.{digits}f}"
+    return with_error(scale * value, scale * error)
+
+
+def with_error(value: float, error: float, sign: Literal["", "+"] = "") -> str:
+    """A number to two digits of its error, with a plus before it where `sign` asks for one."""
     if not error > 0:
-        return f"{scale * value:g} ± {scale * error:g}"
-    places = max(0, 1 - math.floor(math.log10(scale * error)))
-    return f"{scale * value:.{places}f} ± {scale * error:.{places}f}"
+        return f"{value:{sign}.4g} ± {error:g}"
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:{sign}.{places}f} ± {error:.{places}f}"
