@@ -21,6 +21,7 @@ from ..core.memory import Memory
 from ..core.noise import Draw, Noise
 from ..core.reverse import Reverse
 from ..core.times import Times, column
+from ..evaluation.figures import listing
 from ..evaluation.metrics.measured import mean
 from ..models.network import Network
 from ..sampling import DELTA, sample
@@ -101,9 +102,9 @@ def run(
     settings = {"model": name, "weights": fingerprint(network), "num": num, "length": network.length, "budgets": wanted}
     study = Study.of("positivity", rows)
     part = Panel(study, "positive", "positive extrapolated intensities, %", published="paper")
-    least = min((one for one in study.rows if one["method"] == HALVES[1]), key=lambda one: one["positive"])
-    told = f"{100 - least['positive']:.1f}% of {HALVES[1]}'s intensities are negative at {least['nfe']}"
-    figure = chart([part], list(SOLVERS), f"{name}: at most {told} evaluations")
+    own = {one["nfe"]: one["positive"] for one in study.where(method=HALVES[1])}
+    ends = listing([f"{own[nfe]:.0f}% at {nfe}" for nfe in dict.fromkeys((min(own), max(own)))])
+    figure = chart([part], list(SOLVERS), f"{name}: of {HALVES[1]}'s intensities {ends} evaluations are positive")
     return publish(job, "positivity", study, settings, claims_of(study, settings), figure, columns=COLUMNS)
 
 
