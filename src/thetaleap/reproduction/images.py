@@ -31,8 +31,8 @@ from ..evaluation.figures import listing
 from ..evaluation.judges.inception import fid_features
 from ..evaluation.metrics.accuracy import Accuracy
 from ..evaluation.metrics.digits import DIGITS, digit_features, digit_labels, judge
-from ..evaluation.metrics.images import frechet, precision_recall, statistics
-from ..evaluation.metrics.resampled import resampled_frechet, resampled_mean
+from ..evaluation.metrics.images import precision_recall, statistics
+from ..evaluation.metrics.resampled import EACH, resampled_frechet, resampled_mean
 from ..models.network import Network
 from ..sampling import Samples, sample
 from .looks import Cell, draw_by, fingerprint, until_decided
@@ -99,11 +99,17 @@ class Measure:
     """What class an image looks like."""
     real: Float64[Tensor, "n w"] | None = None
     """Features of real images, for precision and recall."""
+    classes: int = 1
+    """Sample i was asked to be of class ``i % classes``."""
+
+    def strata(self, num: int) -> int:
+        """The classes, where there are enough samples of each; errors are too large where there are not."""
+        return self.classes if num >= EACH * self.classes else 1
 
     def distances(self, features: Tensor) -> dict[str, Any]:
         """From real images."""
-        bias = frechet(features, self.mean, self.cov).bias
-        return {"distance": resampled_frechet(features, self.mean, self.cov), "bias": bias}
+        distance = resampled_frechet(features, self.mean, self.cov, self.strata(len(features)))
+        return {"distance": distance, "bias": distance.bias}
 
     def figures(self, x: Tensor, labels: Int64[Tensor, " n"]) -> dict[str, Any]:
         """Those of samples that were asked to be of classes `labels`; None is what is not measured."""
@@ -117,7 +123,10 @@ class Measure:
         }
         if self.labels is not None:
             right = (self.labels(x) == labels).double()
-            made |= {"accuracy": Accuracy.of(int(right.sum()), len(x)), "_accuracy": resampled_mean(right).again}
+            made |= {
+                "accuracy": Accuracy.of(int(right.sum()), len(x)),
+                "_accuracy": resampled_mean(right, self.strata(len(x))).again,
+            }
         return made
 
 
@@ -250,7 +259,8 @@ def measure_of(
             return fid_features(files.pictures(model, x), device).double()
 
         mean, cov, real = read_reference(reference, device)
-        return Measure("FID", features, mean, cov, real=None if real is None or len(real) < num else real[:num])
+        enough = None if real is None or len(real) < num else real[:num]
+        return Measure("FID", features, mean, cov, real=enough, classes=model.classes or 1)
     made = measure_of_digits(model, ", or a maskgit: model with its --vqgan")
     require(reference is None, "reference", str(reference), "is for FID; digits have their own")
     return made if data is None else replace(made, real=digit_features(_digits(data, num)))
@@ -264,7 +274,7 @@ def measure_of_digits(model: Network, otherwise: str = "") -> Measure:
     size = f"{side} x {side} pixels in {levels} greys"
     require(fits, "model", model.shape, f"give one of {DIGITS} digits, {size}{otherwise}")
     title = "squared Fréchet distance on the digit classifier's features"
-    return Measure(title, digit_features, known.mean, known.cov, digit_labels)
+    return Measure(title, digit_features, known.mean, known.cov, digit_labels, classes=model.classes or 1)
 
 
 def read_reference(
