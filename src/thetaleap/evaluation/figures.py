@@ -76,6 +76,17 @@ def budget_axis(panel: Axes, budgets: Sequence[int], label: str = "evaluations p
     panel.set_xlabel(label)
 
 
+def log_axis(panel: Axes) -> None:
+    """Upwards, with plain numbers where the panel spans less than two powers of ten. Call it after drawing."""
+    from matplotlib.ticker import LogFormatter  # slow to import
+
+    panel.set_yscale("log")
+    low, high = panel.get_ylim()
+    if high < 100 * low:
+        panel.yaxis.set_major_formatter(LogFormatter())
+        panel.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
 def direct_labels(panel: Axes, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
     """Names at the right, at the heights of the last points, pushed apart where they would overlap."""
     scaled = math.log if panel.get_yscale() == "log" else float

@@ -258,7 +258,7 @@ class Panel:
         figures.budget_axis(panel, ticks, AXES[self.by])
         panel.set_ylabel(self.label)
         if self.log:
-            panel.set_yscale("log")
+            figures.log_axis(panel)
         figures.direct_labels(panel, ends, colours)
 
     def _ends(self, one: Row, figure: str) -> tuple[float, float]:
