@@ -364,7 +364,9 @@ def test_theta_on_images(tmp_path: Path) -> None:
     for one in rows_of(tmp_path, "theta"):
         assert float(one["distance"]) == pytest.approx(wanted.value)
         assert "entropy" not in one
-        assert float(one["bias"]) == pytest.approx(0, abs=1e-6 * wanted.value), "nothing is left to chance within a class"
+        assert float(one["bias"]) == pytest.approx(0, abs=1e-6 * wanted.value), (
+            "nothing is left to chance within a class"
+        )
         assert float(one["distance_se"]) == pytest.approx(0, abs=1e-6 * wanted.value)
     assert "on images" in report.claims[0].paper
     other = tl.from_network(tl.Masked(3), length=4, network=lambda x, t: x, shape=(2, 2))
