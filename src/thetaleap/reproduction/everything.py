@@ -161,7 +161,7 @@ PAIRS = {"text": ("perplexity", MINE), "images": ("distance", f"{MINE} (1/3)"), 
 
 
 def advice(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """By table and budget: the paper's method, our advice, and the best of ours.
+    """By table and budget: the paper's method, our advice, and the best of the table, whosoever it is.
 
     The best has the smallest distance or the most right; of text, the perplexity nearest to that of exact sampling.
     """
@@ -172,18 +172,17 @@ def advice(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
         for nfe in sorted({int(one["nfe"]) for one in own if one["nfe"]}):
             found = [one for one in own if one["nfe"] == nfe]
             here = {one["method"]: one for one in (fullest(found) if figure == "distance" else found)}
-            ours = [one for one in here.values() if one["kind"] == "ours"]
-            if AUTO not in here or not ours or (figure == "perplexity" and exact is None):
+            if AUTO not in here or (figure == "perplexity" and exact is None):
                 continue
             off = {"perplexity": lambda v, exact=exact: abs(math.log(v / exact)), "accuracy": lambda v: -v}
-            best = min(ours, key=lambda one: off.get(figure, float)(one[figure]))
+            best = min(here.values(), key=lambda one: off.get(figure, float)(one[figure]))
             told = [
                 shown(one, figure, 100 if figure == "accuracy" else 1) if one else "-"
                 for one in (here.get(theirs), here[AUTO], best)
             ]
             ratio = here[AUTO].get("ratio")
-            line = {"experiment": name, "figure": figure, "nfe": nfe, "ratio": ratio, "best": best["method"]}
-            made.append(line | dict(zip(("paper", "auto", "ours"), told, strict=True)))
+            line = {"experiment": name, "figure": figure, "nfe": nfe, "ratio": ratio, "which": best["method"]}
+            made.append(line | dict(zip(("paper", "auto", "best"), told, strict=True)))
     return made
 
 
