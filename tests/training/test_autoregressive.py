@@ -103,7 +103,7 @@ def test_the_card(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["shakespeare", "mnist", "sums", "shakespeare-uniform"])
 def test_recipes_of_the_models_inside(name: str) -> None:
     card = card_of(name)
-    recipe = recipe_of(card, 0)
+    recipe = recipe_of(card, 0, "model")
     assert (recipe.steps, recipe.hidden) == (card["recipe"]["steps"], card["sizes"]["hidden"])
     assert recipe.process == "masked"
     if name != "sums":
@@ -123,6 +123,20 @@ def test_a_compiled_network_trains_as_a_plain_one(tmp_path: Path, monkeypatch: p
     assert compiled.fast is not None
     for name, value in plain.averages.items():
         assert torch.equal(value, compiled.averages[name]), name
+
+
+def test_bfloat16_is_for_training_alone(tmp_path: Path) -> None:
+    """The loss is that of float32 but for rounding; what is held out is judged in float32."""
+    card = card_of("shakespeare")
+    assert recipe_of(card, 0, "model").precision == "float32"
+    assert recipe_of(card, 0, "bfloat16").precision == "bfloat16"
+    corpus, half = read_corpus(WORDS), replace(SMALL, steps=30, precision="bfloat16")
+    run = train(corpus, half, tmp_path / "half")
+    batch, noise = corpus.draw(16, 8, Stream(0, 0, 16)), Stream(0, 0, 16)
+    with torch.no_grad():
+        rounded, plain = (loss_of(one, run.model.sizes, run.model, batch, noise)[0] for one in (half, SMALL))
+    assert 0 < float((rounded - plain).abs().max()) < 0.05 * float(plain.max())
+    assert held_out(run, corpus) == held_out(replace(run, recipe=replace(half, precision="float32")), corpus)
 
 
 @pytest.mark.parametrize("likeliest", [True, False])

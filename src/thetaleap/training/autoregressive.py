@@ -43,6 +43,7 @@ LEAST = 256
 """Held-out examples."""
 ASKED = 400
 """Held-out problems."""
+PRECISIONS = ("model", "float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Likeness:
 
     like: str = knob("shakespeare", "The model whose size and recipe to take: a name in the package, or a folder.")
     steps: int = knob(0, "Steps to train; 0 for as many as the model has taken.", least=0)
+    precision: str = knob("model", "In which to train: float32, bfloat16, or as the model.", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -59,7 +61,7 @@ class Likeness:
 def make(path: Path, folder: Path, likeness: Likeness) -> Card:
     """Train on the data in `path`, and write the card, with bits per token that was held out, to `folder`."""
     known = card_of(likeness.like)
-    recipe = recipe_of(known, likeness.steps)
+    recipe = recipe_of(known, likeness.steps, likeness.precision)
     corpus = Sums() if str(path) == "sums" else read_corpus(path, **reading(known))
     corpus.check(recipe.length, str(path))
     kept, unseen = corpus.split()
@@ -94,13 +96,15 @@ def card_of(like: str) -> dict[str, Any]:
     return card
 
 
-def recipe_of(card: dict[str, Any], steps: int) -> Recipe:
-    """That of the card, with so many steps or its own; compiled if it can be, and there is no noise to choose. A network that
-    sees squares cannot be asked for one position after the other, and so every position is one."""
+def recipe_of(card: dict[str, Any], steps: int, precision: str) -> Recipe:
+    """That of the card, with so many steps or its own, and in this precision or its own; compiled if it can be, and there is
+    no noise to choose. A network that sees squares cannot be asked for one position after the other, and so every position
+    is one."""
     known = {one.name for one in fields(Recipe)}
     told = {key: value for key, value in card["recipe"].items() if key in known}
     compiled = told.get("compiled", False) and compiler()
     own = {"process": "masked", "patch": 1, "compiled": compiled, "steps": steps or told["steps"]}
+    own |= {} if precision == "model" else {"precision": precision}
     return Recipe(**{**told, **own})
 
 
@@ -130,7 +134,9 @@ def loss_of(recipe: Recipe, sizes: Sizes, model: nn.Module, batch: Batch, noise:
         dropped = noise(Draw.LABEL).uniform(len(labels)) < recipe.drop_label
         labels = torch.where(dropped, sizes.classes or 0, labels)
     before = torch.cat([torch.full_like(x[:, :1], sizes.tokens), x[:, :-1]], 1)
-    nats = F.cross_entropy(model(before, None, labels).transpose(1, 2).float(), x, reduction="none")
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"):
+        logits = model(before, None, labels)
+    nats = F.cross_entropy(logits.float().transpose(1, 2), x, reduction="none")
     asked = torch.ones_like(nats) if batch.given is None else (~batch.given).to(nats)
     return (nats * asked).sum(1), asked.sum(1)
 
@@ -159,9 +165,9 @@ def train(corpus: Examples, recipe: Recipe, folder: Path) -> Run:
 
 
 def held_out(run: Run, corpus: Examples) -> tuple[float, float]:
-    """``-log p`` of unseen data in nats per token, by the averaged weights, and its standard error. As for the bounds of
-    models, a token that is given counts among those of an example, with nothing to add."""
-    model, recipe, parts = averaged(run), run.recipe, []
+    """``-log p`` of unseen data in nats per token, by the averaged weights in float32, and its standard error. As for the
+    bounds of models, a token that is given counts among those of an example, with nothing to add."""
+    model, recipe, parts = averaged(run), replace(run.recipe, precision="float32"), []
     for first in range(0, max(LEAST, 8 * recipe.batch), recipe.batch):
         noise = Stream(recipe.seed, first, recipe.batch).at(2**40)  # no step of training
         with torch.no_grad():
