@@ -1,7 +1,7 @@
 """Guidance by a label.
 
-Classifier-free guidance pulls samples towards their label, at two evaluations a step. Too much of it breaks them: see
-the eights at weight 4. A classifier that had no part in the sampling counts how many of the 20 digits it recognises.
+Classifier-free guidance pulls samples towards their label, at two evaluations a step. Too much of it overdoes them: see
+the zeros at weight 4. A classifier that had no part in the sampling counts how many of the 20 digits it recognises.
 """
 
 # %%

@@ -135,6 +135,7 @@ BEYOND: list[Solver] = [
 
 PLANNED: list[Solver] = [
     tl.Tweedie(tl.FixedCount()),
+    tl.Tweedie(tl.FixedCount("cosine")),
     tl.Tweedie(tl.LowDiscrepancy()),
     tl.Tweedie(tl.Confidence(randomness=0.5)),
     tl.Tweedie(tl.EntropyBounded(0.5)),

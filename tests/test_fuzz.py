@@ -147,8 +147,8 @@ GOOD: dict[Callable[..., Any], dict[str, list[Any]]] = {
     tl.Multistep: {
         **{"weight": [None, 0.5], "window": [1], "extrapolation": [None], "floor": [0.1], "planner": [None, *PLANNERS]},
     },
-    tl.FixedCount: {"schedule": ["process", "even"]},
-    tl.LowDiscrepancy: {"shape": [None, (1, 3)], "schedule": ["process", "even"], "sequence": ["shifted"]},
+    tl.FixedCount: {"schedule": ["process", "even", "cosine"]},
+    tl.LowDiscrepancy: {"shape": [None, (1, 3)], "schedule": ["process", "even", "cosine"], "sequence": ["shifted"]},
     tl.Dilated: {"schedule": ["groups", "even"]},
     tl.Confidence: {"randomness": [0.0, 1.0], "schedule": ["process", "arccos"], "untempered": [False, True]},
     tl.MarginConfidence: {"schedule": ["even", "dream"], "untempered": [False]},

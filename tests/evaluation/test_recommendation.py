@@ -38,7 +38,7 @@ def network(process: tl.Masked, length: int) -> tl.models.Network:
 # --- what is chosen
 
 
-APART, EVEN = tl.LowDiscrepancy(schedule="even"), tl.FixedCount("even")
+APART, EVEN, COSINE = tl.LowDiscrepancy(schedule="even"), tl.FixedCount("even"), tl.FixedCount("cosine")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ APART, EVEN = tl.LowDiscrepancy(schedule="even"), tl.FixedCount("even")
         ("chain64", 63, tl.Tweedie(APART)),
         ("chain64", 64, tl.Tweedie(EVEN)),
         ("chain2-64", 1, tl.Tweedie(APART)),
-        ("ising4x16", 8, tl.Multistep(planner=EVEN)),
+        ("ising4x16", 8, tl.Multistep(planner=COSINE)),
         ("tree31", 30, tl.Multistep(planner=EVEN)),
         ("tree31", 1000, tl.Tweedie(EVEN)),
         ("mixture32", 4, tl.Multistep(planner=EVEN)),
@@ -66,10 +66,12 @@ def test_one_place_for_all_words() -> None:
     assert {kind: eval(one.solver, names) for kind, one in ADVICE.items()} == SOLVERS
 
 
-def test_short_lines() -> None:
+def test_few_positions() -> None:
     chain = tl.oracles.markov_chain(rows(0, 2, 2), 7)
     assert tl.recommend(chain, 4).solver == tl.Multistep(planner=EVEN)
     assert "fewer than 8 positions" in tl.recommend(chain, 4).reason
+    assert tl.recommend(tl.oracles.ising(2, 3, 0.3, 0.1), 4).solver == tl.Multistep(planner=EVEN)
+    assert tl.recommend(tl.oracles.ising(2, 4, 0.3, 0.1), 4).solver == tl.Multistep(planner=COSINE)
 
 
 def test_geometry() -> None:
@@ -91,7 +93,7 @@ def test_geometry() -> None:
     for lying in (text, tl.tempered(text, 0.5)):
         assert tl.recommend(lying, 8).solver == tl.ExponentialTrapezoidal(planner=APART)
         assert "Along a line" in tl.recommend(lying, 8).reason
-    assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep(planner=EVEN)
+    assert tl.recommend(replace(model, shape=(3, 4)), 4).solver == tl.Multistep(planner=COSINE)
     assert "plane" in tl.recommend(model, 4, geometry=(3, 4)).reason
     assert tl.recommend(tl.load("chain64"), 4, geometry="none").solver == tl.Multistep(planner=EVEN)
     assert tl.recommend(tl.oracles.noisy(tl.load("chain64"), 0.3), 4).solver == tl.Tweedie(APART)
@@ -104,7 +106,7 @@ def test_default_budgets() -> None:
     assert tl.recommend(tl.load("cube3-uniform")).nfe == 32
     digits = tl.guided(tl.load("mnist"), 2.0, [3])
     assert tl.recommend(digits).nfe == 64  # each counts two
-    assert tl.recommend(digits, 2 * 196 - 2).solver == tl.Multistep(planner=EVEN)
+    assert tl.recommend(digits, 2 * 196 - 2).solver == tl.Multistep(planner=COSINE)
     assert tl.recommend(digits, 2 * 196).solver == tl.Tweedie(EVEN)
 
 

@@ -13,6 +13,7 @@ from tests.cases import dirichlet
 from thetaleap.evaluation import metrics
 from thetaleap.models.oracles import Oracle
 from thetaleap.planners import Planner, expected_counts
+from thetaleap.planners.counting import SHARES
 
 SPINS = torch.cartesian_prod(*[torch.arange(2)] * 6)
 
@@ -71,6 +72,27 @@ def test_no_worse_at_four_evaluations(name: str) -> None:
 def test_exact_with_as_many_evaluations_as_positions(name: str, steps: int) -> None:
     fixed, coins = both(MODELS[name], steps)
     assert fixed < 1e-12 < 1e-3 < coins
+
+
+@pytest.mark.parametrize(("room", "moves"), [(196, 3), (196, 12), (196, 98), (64, 4), (8, 5), (5, 8), (1, 1), (0, 3)])
+def test_cosine_counts(room: int, moves: int) -> None:
+    """All are unmasked; what is left follows a cosine, but that every move unmasks one while there are some."""
+    each = SHARES["cosine"](torch.tensor([room]), moves)[0].tolist()
+    assert sum(each) == room
+    assert all(count >= 1 for count in each[: min(room, moves)])
+    for n in range(1, moves + 1):
+        left = room * math.cos(math.pi / 2 * n / moves)
+        assert room - sum(each[:n]) == max(0, min(round(left), room - n)) or abs(left % 1 - 0.5) < 1e-9
+
+
+def test_cosine_counts_whatever_the_schedule() -> None:
+    """They are shares of the moves, not of times: the law is the same under every noise schedule."""
+    p0 = torch.rand((2,) * 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    laws = []
+    for schedule in (tl.LogLinear(), tl.Cosine()):
+        model = tl.oracles.joint(p0 / p0.sum(), tl.Masked(2, schedule))
+        laws.append(tl.exact.law(model, tl.Multistep(planner=tl.FixedCount("cosine")), tl.grids.uniform(1.0, 0.0, 3)))
+    assert torch.allclose(*laws, rtol=0, atol=1e-12)
 
 
 # --- exceptions

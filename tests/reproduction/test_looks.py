@@ -185,6 +185,24 @@ def test_draws_are_kept_and_continued(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "none").exists(), "without full nothing is kept"
 
 
+def test_other_advice_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept of `auto` is not taken for what `auto` would draw now."""
+    model = letters()
+
+    def drawn() -> tl.sampling.Samples:
+        return looks.draw_by(job(tmp_path), {}, 2, lambda first, count: model, "auto", 4)
+
+    before = drawn()
+    drawn()
+    assert len(list((tmp_path / "draws").iterdir())) == 1
+    advice = replace(tl.recommend(model, 4), solver=tl.Tweedie())
+    monkeypatch.setattr(looks, "recommend", lambda model, nfe: advice)
+    drawn()
+    assert len(list((tmp_path / "draws").iterdir())) == 2
+    monkeypatch.undo()
+    assert torch.equal(drawn().x, before.x)
+
+
 def test_other_weights_are_another_name() -> None:
     one = fingerprint(letters())
     assert one == fingerprint(letters())

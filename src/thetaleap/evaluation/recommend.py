@@ -12,17 +12,17 @@ from ..models.oracles import Oracle
 from ..planners import FixedCount, LowDiscrepancy
 from ..sampling import plan
 from ..solvers import ExponentialTrapezoidal, Multistep, Solver, Tweedie
-from .advice import ADVICE, BUDGET, FEW, SHORT_LINE
+from .advice import ADVICE, BUDGET, FEW, SHORT
 
-APART, EVEN = LowDiscrepancy(schedule="even"), FixedCount("even")
+APART, EVEN, COSINE = LowDiscrepancy(schedule="even"), FixedCount("even"), FixedCount("cosine")
 SOLVERS: dict[str, Solver] = {
     "moving": Multistep(),
     "single": Tweedie(EVEN),
     "network on a line": ExponentialTrapezoidal(planner=APART),
     "few on a line": Multistep(planner=APART),
     "oracle on a line": Tweedie(APART),
-    "short line": Multistep(planner=EVEN),
-    "plane": Multistep(planner=EVEN),
+    "short": Multistep(planner=EVEN),
+    "plane": Multistep(planner=COSINE),
     "anyhow": Multistep(planner=EVEN),
 }
 """For each kind of `ADVICE`."""
@@ -81,10 +81,10 @@ def _kind(model: Denoiser, evaluations: int, positions: int, shape: tuple[int, .
         return "single"
     if shape is None or len(shape) > 2:
         return "anyhow"
+    if model.length < SHORT:
+        return "short"
     if len(shape) == 2 and min(shape) > 1:
         return "plane"
-    if model.length < SHORT_LINE:
-        return "short line"
     if isinstance(unwrapped(model), Oracle):
         return "oracle on a line"
     return "network on a line" if evaluations >= FEW else "few on a line"

@@ -17,8 +17,11 @@ from ..core.reverse import Reverse
 from ..core.times import Times, as_time
 from .base import Pace, Plan, Planner
 
-Schedule = Literal["process", "even", "arccos", "dream", "groups"]
-SCHEDULE = "How many positions are unmasked in each step: by the process, evenly (even), or by a method's own rule"
+Schedule = Literal["process", "even", "cosine", "arccos", "dream", "groups"]
+SCHEDULE = (
+    "How many positions are unmasked in each step: by the process, evenly (even), few first and many last (cosine), or by a "
+    "method's own rule"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +101,15 @@ def _even(room: Int64[Tensor, " b"], moves: int) -> Int64[Tensor, "b moves"]:
     return (room // moves).unsqueeze(1) + first.long()
 
 
+def _cosine(room: Int64[Tensor, " b"], moves: int) -> Int64[Tensor, "b moves"]:
+    """Few first and many last: after a share u of the moves ``cos(pi u/2)`` of `room` is left, rounded; at least one in a
+    move while `room` lasts."""
+    number = torch.arange(1, moves + 1, device=room.device)
+    gone = 1 - torch.cos(torch.pi / 2 * number.double() / moves)
+    total = torch.minimum(torch.maximum(torch.round(gone * room.unsqueeze(1)).long(), number), room.unsqueeze(1))
+    return torch.diff(total, dim=1, prepend=torch.zeros_like(total[:, :1]))
+
+
 def _arccos(room: Int64[Tensor, " b"], moves: int) -> Int64[Tensor, "b moves"]:
     """Proportional to arccos, rounded, at least one while `room` lasts; the last move takes the rest."""
     weight = torch.arccos(torch.linspace(1, 0, moves, dtype=torch.float64, device=room.device))
@@ -141,6 +153,7 @@ DREAM_END = 1e-3
 """Where the times of Dream end, in place of 0."""
 SHARES: dict[str, Callable[[Tensor, int], Tensor]] = {
     "even": _even,
+    "cosine": _cosine,
     "arccos": _arccos,
     "dream": _dream,
     "groups": _dilated,

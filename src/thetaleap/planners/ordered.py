@@ -48,10 +48,11 @@ class Ordered(Counting):
 class FixedCount(Ordered):
     """As many positions as the process unmasks on average, chosen uniformly: in an order drawn once for a run.
 
-    `schedule` "even" shares them out evenly over the steps instead, whatever their times.
+    `schedule` "even" shares them out evenly over the steps instead, whatever their times, and "cosine" so that few are
+    unmasked first and many last, as MaskGIT does.
     """
 
-    schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even"))  # pyright: ignore[reportIncompatibleVariableOverride]
+    schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even", "cosine"))  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class LowDiscrepancy(Ordered):
     for all samples: base 2 goes down and base 3 along, and the sequence begins at (1/2, 1/3)."""
 
     shape: tuple[int, int] | None = knob(None, SHAPE, written="HEIGHTxWIDTH")
-    schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even"))  # pyright: ignore[reportIncompatibleVariableOverride]
+    schedule: Schedule = knob("process", SCHEDULE, choices=("process", "even", "cosine"))  # pyright: ignore[reportIncompatibleVariableOverride]
 
     sequence: Sequence = knob("shifted", SEQUENCE, choices=("shifted", "published"))
 

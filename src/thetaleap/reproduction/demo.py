@@ -47,7 +47,7 @@ from .study import Row, Study, compare, ranking, row
 from .sums import TEMPERATURE, answer_of, questions
 from .toy import law_row
 
-TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 196, 32
+TEXT_BUDGET, DIGITS_BUDGET, SUMS_BUDGET = 32, 64, 32
 GUIDANCE = 2.0
 MASK = "·"
 """What a mask is shown as."""
@@ -131,7 +131,7 @@ def digits(seed: int, advance: Advance) -> tuple[Float[Tensor, "n 1 h w"], list[
     """A picture of each digit, in their order, and what the classifier takes it for."""
     model = shipped("mnist")
     told = guided(model, GUIDANCE, torch.arange(10))
-    drawn = sample(told, Multistep(), nfe=DIGITS_BUDGET, num=10, seed=seed, progress=False)
+    drawn = sample(told, nfe=DIGITS_BUDGET, num=10, seed=seed, progress=False)
     advance(1)
     return pictures(model, drawn.x), digit_labels(drawn.x).tolist()
 

@@ -35,6 +35,8 @@ from .. import __version__
 from ..core.evaluation import Denoiser
 from ..core.free import FREE
 from ..core.storage import replacing
+from ..evaluation.recommend import recommend
+from ..registry import AUTO
 from ..sampling import Samples, joined
 from .methods import Led, drawn_by
 from .pages import Job
@@ -145,7 +147,9 @@ def draw_by(
         how = {"first": first, "num": count, "seed": job.seed, "template": given, "progress": False}
         return drawn_by(model(first, count), solver, nfe, **how, **manner)
 
-    return draw(job, {**known, "solver": repr(solver), "nfe": nfe, "seed": job.seed}, num, make)
+    advised = solver == AUTO and nfe is not None
+    told = repr(recommend(model(0, 1), nfe).solver if advised else solver)  # advice changes; then it is drawn anew
+    return draw(job, {**known, "solver": told, "nfe": nfe, "seed": job.seed}, num, make)
 
 
 def draw(job: Job, told: Mapping[str, Any], num: int, make: Callable[[int, int], Samples]) -> Samples:
