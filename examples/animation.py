@@ -25,7 +25,7 @@ def watched(model, every=1, **options):
 
 words = tl.load("shakespeare")
 text = watched(words, nfe=2 * STEPS, seed=14, prompt="ROMEO:\n")[:, 0]  # two evaluations per step
-digits = watched(tl.guided(tl.load("mnist"), 0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]), every=4, nfe=4 * STEPS, num=9, seed=1)
+digits = watched(tl.guided(tl.load("mnist"), 0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]), every=4, nfe=4 * STEPS, num=9, seed=2)
 
 # %%
 font = ImageFont.truetype(font_manager.findfont("DejaVu Sans Mono"), 15)
