@@ -177,3 +177,21 @@ def test_distances_compare_at_the_same_number_of_samples(tmp_path: Path) -> None
     assert "| images, distance | 8 | 0.03 | 20.0 ± 2.0 | 30.0 ± 2.0 | 20.0 ± 2.0 | theta-Trapezoidal (1/3) |" in page
     assert "| *low discrepancy* | 10.0 ± 2.0 (64) |" in page
     assert "| *thetaleap auto* | 30.0 ± 2.0 |" in page
+
+
+def test_images_say_how_far_exact_samples_are_and_what_holds_without_guidance(tmp_path: Path) -> None:
+    """So that nobody takes a solver for the better one because it undoes some of the guidance."""
+    folder = tables(tmp_path / "paper", ["agrees"])
+    about = {"minutes": 3.0, "full": True, "seed": 0, "models": "m 123", "version": "0.1.0"}
+    write_csv(folder / "runs.csv", [{"experiment": name, **about} for name in ("text", "images", "theta")])
+    guided = {"kind": "paper", "num": 64, "nfe": 8, "ratio": 1.0, "network": 4.0, "distance_se": 20.0, "bias": 15.0}
+    write_csv(folder / "images.csv", [{**guided, "method": "first-hitting, several at once", "distance": 120.0}])
+    assert "overdoes" not in page_of(folder), "theta was not run"
+    plain = {"num": 64, "nfe": 8, "evaluations": 8.0, "distance_se": 2.0}
+    told = [("thetaleap auto", None, 18.0), ("theta-Trapezoidal", 0.3, 25.0), ("theta-Trapezoidal", 0.5, 21.0)]
+    rows = [{**plain, "method": method, "theta": theta, "distance": value} for method, theta, value in told]
+    write_csv(folder / "theta.csv", [*rows, {**plain, "method": "theta-RK-2", "theta": 0.3, "distance": 1.0}])
+    page = page_of(folder)
+    assert "which is exact, they are 105 ± 20 from real" in page
+    assert "Without guidance `auto` is at\n18.0 ± 2.0 in 8 evaluations; the paper's method" in page
+    assert "turned out best, is at 21.0 ± 2.0." in page

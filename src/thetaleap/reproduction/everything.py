@@ -22,7 +22,7 @@ from .. import __version__
 from ..evaluation.figures import write_csv, write_json, write_text
 from .images import LEAST
 from .looks import EVEN, LOOKS
-from .methods import AUTO, EXACT, MINE, SAFE
+from .methods import AUTO, EXACT, MINE, SAFE, SEVERAL
 from .pages import Job, experiment, plain, render
 from .rules import VERDICTS, Report
 from .study import Row, fullest, shown
@@ -149,6 +149,7 @@ def page_of(tables: Path) -> str:
     told |= {
         "legacy": found.get("legacy", []),
         "advice": advice(found),
+        "plain": without_guidance(found),
         "left": [name for name in NAMES if name not in known],
     }
     told |= {"groups": [(name, own) for name in known if (own := [c for c in claims if c["experiment"] == name])]}
@@ -184,6 +185,24 @@ def advice(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
             line = {"experiment": name, "figure": figure, "nfe": nfe, "ratio": ratio, "which": best["method"]}
             made.append(line | dict(zip(("paper", "auto", "best"), told, strict=True)))
     return made
+
+
+def without_guidance(tables: Mapping[str, Sequence[Row]]) -> Row | None:
+    """How far exact samples of guided images are from real ones, without the bias of their number; and, of the table of
+    theta, which draws without guidance, our advice and the paper's method at its best theta by evaluations."""
+    exact = [one for one in tables.get("images", []) if one["method"] == SEVERAL and one["ratio"] == 1]
+    plain = [one for one in tables.get("theta", []) if one.get("distance") is not None]
+    if not exact or not plain:
+        return None
+    value, error = exact[0]["distance"] - exact[0]["bias"], exact[0]["distance_se"]
+    told = []
+    for nfe in sorted({int(one["nfe"]) for one in plain}):
+        here = fullest([one for one in plain if one["nfe"] == nfe and one["method"] in (AUTO, MINE)])
+        ours = next((one for one in here if one["method"] == AUTO), None)
+        best = min((one for one in here if one["method"] == MINE), key=lambda one: one["distance"], default=None)
+        if ours is not None and best is not None:
+            told.append({"nfe": nfe, "auto": shown(ours, "distance"), "paper": shown(best, "distance")})
+    return {"exact": f"{value:.0f} ± {error:.0f}", "told": told} if told else None
 
 
 def run_share(tables: Mapping[str, Sequence[Row]]) -> float:
