@@ -86,8 +86,8 @@ ADVICE = {
         "On seeds that no search had seen, the digits' own bound on -log p above that of exact samples, in nats per token at 4, 8 "
         "and 16 evaluations: 0.260 +- 0.015, 0.101 +- 0.012 and 0.014 +- 0.008, against 0.52, 0.27 and 0.15 with even counts and "
         "0.54, 0.28 and 0.15 for Tweedie, each +- 0.02. Their squared Frechet distance from real digits at 12 and 24 is 13.6 +- 1.9 "
-        "and 11.9 +- 2.3, that of the paper's Trapezoidal at its best theta 40 +- 4 and 20 +- 3. On ising4x16 it is surely ahead of even counts at 4, though its samples "
-        "are a little too likely there, and level with them from 8 on.",
+        "and 11.9 +- 2.3, that of the paper's Trapezoidal at its best theta 40 +- 4 and 20 +- 3. On ising4x16 it is surely ahead "
+        "of even counts at 4, though its samples are a little too likely there, and level with them from 8 on.",
     ),
     "anyhow": Advice(
         "masked, no known geometry",
